@@ -1,0 +1,151 @@
+//! What does one step compute? The contract between the scheduler, which decides, and a runner, which computes.
+
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Names a sequence for its whole life; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeqId(pub u64);
+
+/// A fixed run of KV positions in the runner's pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// A model token.
+pub type TokenId = u32;
+
+/// KV that a row may read: `len` positions held in `blocks`, each query position moved by `shift` before it reads
+/// them. Plain attention is one span with shift 0; passage KV will bring more of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The blocks in order; the last may be partly filled.
+    pub blocks: Vec<BlockId>,
+    /// Positions held, counting those that this step writes.
+    pub len: usize,
+    /// Added to a query's position before it is rotated for this span.
+    pub shift: i64,
+}
+
+/// How the next token is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// 0 means greedy.
+    pub temperature: f32,
+    /// Keep the k most likely; 0 keeps all.
+    pub top_k: usize,
+    /// Keep the smallest set whose probability reaches this; 1 keeps all.
+    pub top_p: f32,
+    /// Drop tokens below this share of the most likely one's probability; 0 keeps all.
+    pub min_p: f32,
+    /// Divides (positive) or multiplies (negative) the logits of tokens already seen; 1 is off.
+    pub repetition_penalty: f32,
+    /// Same seed, prompt and settings: same answer.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0, seed: 0 }
+    }
+}
+
+/// A draw to make after a row's last token.
+#[derive(Clone, Debug)]
+pub struct Draw {
+    /// How.
+    pub sampling: Arc<Sampling>,
+    /// Which draw of the sequence this is, from 0; with the seed it fixes the random number, whatever else runs.
+    pub index: u64,
+    /// Tokens that the repetition penalty counts; empty when the penalty is off.
+    pub seen: Vec<TokenId>,
+}
+
+/// One sequence's part in a step.
+#[derive(Clone, Debug)]
+pub struct RowPlan {
+    /// Whose.
+    pub seq: SeqId,
+    /// Tokens to compute, at positions `start..start + tokens.len()`; one for a decode, a chunk for a prefill.
+    pub tokens: Vec<TokenId>,
+    /// Position of the first of them.
+    pub start: usize,
+    /// KV to read and write: new keys and values go to the end of the last span.
+    pub spans: Vec<Span>,
+    /// Present when the row's last token completes what is known, so that a next token is due.
+    pub draw: Option<Draw>,
+}
+
+/// What one step computes.
+#[derive(Clone, Debug, Default)]
+pub struct StepPlan {
+    /// Decodes first, then prefill chunks.
+    pub rows: Vec<RowPlan>,
+}
+
+impl StepPlan {
+    /// Tokens of prefill chunks (rows of more than one token or without a draw).
+    pub fn prefill_tokens(&self) -> usize {
+        self.rows
+            .iter()
+            .filter(|row| row.tokens.len() > 1 || row.draw.is_none())
+            .map(|row| row.tokens.len())
+            .sum()
+    }
+}
+
+/// A drawn token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drawn {
+    /// Whose.
+    pub seq: SeqId,
+    /// The token.
+    pub token: TokenId,
+    /// Natural logarithm of its probability before temperature and filters.
+    pub logprob: f32,
+}
+
+/// What came out of a step: one entry for each row with a draw, in row order.
+#[derive(Clone, Debug, Default)]
+pub struct StepOutput {
+    /// The drawn tokens.
+    pub drawn: Vec<Drawn>,
+}
+
+/// What a runner has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunnerLimits {
+    /// Positions in a block.
+    pub block_tokens: usize,
+    /// Blocks in the pool.
+    pub blocks_total: usize,
+    /// Longest sequence that the model takes.
+    pub context_tokens_max: usize,
+    /// Size of the vocabulary.
+    pub vocab_tokens: usize,
+}
+
+/// A step that could not be computed. The sequences in it are failed; the engine goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RunError {
+    /// The plan breaks the runner's contract: a defect in the scheduler.
+    #[error("invalid step plan: {0}")]
+    InvalidPlan(String),
+    /// The device failed.
+    #[error("device: {0}")]
+    Device(String),
+    /// The logits held no finite number.
+    #[error("the model produced no finite logits for sequence {0:?}")]
+    NotFinite(SeqId),
+}
+
+/// Computes steps. The device runner, the simulated one and the scripted one in tests all stand behind this.
+pub trait Runner: Send {
+    /// What it has; constant for its life.
+    fn limits(&self) -> RunnerLimits;
+
+    /// Computes `plan`.
+    ///
+    /// # Errors
+    /// See [`RunError`]; KV written by a failed step is never read.
+    fn run(&mut self, plan: &StepPlan) -> Result<StepOutput, RunError>;
+}

@@ -1,0 +1,116 @@
+//! What can be asked of the engine, and what does it answer with?
+
+use budgets::Deadline;
+use sched::{Sampling, TokenId};
+use std::time::Duration;
+use thiserror::Error;
+
+/// One request to the engine.
+#[derive(Clone, Debug)]
+pub struct GenerateRequest {
+    /// The prompt as tokens; see [`crate::Engine::encode_chat`] and [`crate::Engine::encode`].
+    pub prompt: Vec<TokenId>,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// The answer ends before the first of these; they are not part of it.
+    pub stop: Vec<String>,
+    /// At most this many tokens are made.
+    pub output_tokens_max: usize,
+    /// The first token must come by then.
+    pub first_token_deadline: Deadline,
+    /// The last token must come by then.
+    pub deadline: Deadline,
+}
+
+/// A piece of the stream.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Text that will not change any more (UTF-8 is never split, no part of a stop string).
+    Delta(String),
+    /// The last event of every stream, exactly once.
+    Finished(Finished),
+}
+
+/// How and why a stream ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finished {
+    /// Why.
+    pub reason: FinishReason,
+    /// Tokens.
+    pub usage: Usage,
+    /// Times.
+    pub timing: Timing,
+}
+
+/// Why a stream ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model ended its answer.
+    EndOfText,
+    /// A stop string came.
+    StopString(String),
+    /// `output_tokens_max` or the model's context was reached.
+    Length,
+    /// A deadline passed while the request waited.
+    ExpiredInQueue,
+    /// A deadline passed while the prompt was computed.
+    ExpiredInPrefill,
+    /// The deadline passed while tokens were made; the text so far is valid.
+    ExpiredInDecode,
+    /// The caller went away or cancelled.
+    Cancelled,
+    /// The step failed; the message says how.
+    Failed(String),
+}
+
+/// Token counts of one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Prompt tokens whose KV was already there.
+    pub cached_tokens: usize,
+    /// Tokens made.
+    pub completion_tokens: usize,
+}
+
+/// Times of one request, all from its submission.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// Submission to the first step that computed something for it.
+    pub queue: Duration,
+    /// From there to the first token.
+    pub prefill: Duration,
+    /// First token to last.
+    pub decode: Duration,
+    /// Submission to the first token; `None` if none came.
+    pub first_token: Option<Duration>,
+}
+
+/// A request that the engine does not take.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SubmitError {
+    /// The queue is full: try again later.
+    #[error("the engine's queue is full ({waiting} requests wait)")]
+    QueueFull {
+        /// Requests that wait.
+        waiting: usize,
+    },
+    /// Nothing to continue.
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    /// The prompt cannot fit.
+    #[error("the prompt has {tokens} tokens and at most {max} fit")]
+    PromptTooLong {
+        /// Its tokens.
+        tokens: usize,
+        /// What fits.
+        max: usize,
+    },
+    /// A setting is out of range; the message names it.
+    #[error("{0}")]
+    InvalidSetting(String),
+    /// The engine is shutting down.
+    #[error("the engine is shutting down")]
+    ShuttingDown,
+}
