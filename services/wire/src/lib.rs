@@ -1,1 +1,24 @@
-//! Skeleton.
+//! What travels over the wire? The JSON types of the HTTP API, for the server and for clients written in Rust.
+//!
+//! Knows nothing of engines, indexes or HTTP: serde and schema derives only. The API converts to and from its own
+//! records by hand, so that a change inside never changes the wire by accident.
+
+mod answer;
+mod chat;
+mod error;
+mod models;
+mod search;
+mod source;
+
+pub use answer::{
+    AnswerRequest, AnswerResponse, CancelResponse, Citation, CitationCounts, DeltaEvent, FinalEvent, Finish,
+    Message, Role, Sentence, Slo, SloOutcome, SourcesEvent, Timing, TokenUsage,
+};
+pub use chat::{
+    ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatContent, ChatDelta, ChatMessage, ChatReply,
+    ChatRequest, ChatUsage, ContentPart, PromptTokensDetails, Stop, StreamOptions,
+};
+pub use error::{ErrorBody, ErrorDetail};
+pub use models::{Model, ModelList, Readiness};
+pub use search::{ArmScore, Coverage, SearchHit, SearchRequest, SearchResponse};
+pub use source::{Source, Span};
