@@ -1,1 +1,21 @@
-//! Skeleton.
+//! Which passages of which documents answer this query, and how sure are we within the time left?
+//!
+//! Ingest turns files into documents, `split` cuts documents into passages, `build` writes passages, a BM25 index and
+//! vectors as one immutable generation on disk, and [`Index`] opens the current generation and searches it.
+//! Knows nothing of language models, prompts or HTTP: the [`Embed`] trait is all it sees of a model.
+
+mod build;
+mod embed;
+mod error;
+mod passage;
+mod progress;
+mod query;
+mod search;
+
+pub use build::build;
+pub use embed::{Embed, EmbedError};
+pub use error::{IndexError, SearchError};
+pub use passage::{Passage, PassageId, SourceSpan};
+pub use progress::{Phase, Progress, Skipped, Summary};
+pub use query::{ArmScore, Coverage, Hit, IndexInfo, Query, SearchResult};
+pub use search::Index;
