@@ -219,17 +219,17 @@ pub struct ChatChunk {
 mod tests {
     use super::*;
 
-    fn check(json: &str, expected: Option<Stop>) {
+    fn check(json: &str, expected: Option<&Stop>) {
         let request: ChatRequest = serde_json::from_str(json).unwrap();
-        assert_eq!(request.stop, expected, "{json}");
+        assert_eq!(request.stop.as_ref(), expected, "{json}");
     }
 
     #[test]
     fn stop_is_a_string_a_list_or_nothing() {
         check(r#"{"messages":[]}"#, None);
         check(r#"{"messages":[],"stop":null}"#, None);
-        check(r#"{"messages":[],"stop":"x"}"#, Some(Stop::One("x".into())));
-        check(r#"{"messages":[],"stop":["x","y"]}"#, Some(Stop::Many(vec!["x".into(), "y".into()])));
+        check(r#"{"messages":[],"stop":"x"}"#, Some(&Stop::One("x".into())));
+        check(r#"{"messages":[],"stop":["x","y"]}"#, Some(&Stop::Many(vec!["x".into(), "y".into()])));
     }
 
     #[test]

@@ -53,8 +53,8 @@ pub struct SearchHit {
     pub vector: Option<ArmScore>,
     /// Names the document.
     pub document_id: String,
-    /// Names the passage. A string, because it may exceed what a JSON number holds exactly.
-    pub passage_id: String,
+    /// Names the passage; below 2^53, so that every JSON reader holds it exactly.
+    pub passage_id: u64,
 }
 
 /// Which of the two searches finished in time.

@@ -6,14 +6,14 @@ use utoipa::ToSchema;
 /// Where in its document a passage stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Span {
-    /// First byte in the document's text.
-    pub start_byte: usize,
+    /// First byte in the document's file.
+    pub start_byte: u64,
     /// One past the last byte.
-    pub end_byte: usize,
-    /// First line, from 1.
-    pub start_line: usize,
-    /// Last line, from 1.
-    pub end_line: usize,
+    pub end_byte: u64,
+    /// First line, from 1; 0 where the format has no lines.
+    pub start_line: u32,
+    /// Last line, from 1; 0 where the format has no lines.
+    pub end_line: u32,
     /// Page, from 1, where the document has pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page: Option<u32>,
@@ -38,6 +38,6 @@ pub struct Source {
     pub score: f32,
     /// Names the document.
     pub document_id: String,
-    /// Names the passage. A string, because it may exceed what a JSON number holds exactly.
-    pub passage_id: String,
+    /// Names the passage; below 2^53, so that every JSON reader holds it exactly.
+    pub passage_id: u64,
 }
