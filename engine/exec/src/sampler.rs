@@ -1,0 +1,197 @@
+//! Which token comes next? A pure function of the logits, the settings, and one random number fixed by seed and index.
+
+use sched::{Draw, Sampling, TokenId};
+use std::cmp::Ordering;
+use thiserror::Error;
+
+/// Logits or settings that no token can be drawn from.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SampleError {
+    /// No finite number among the logits, or something that is no number.
+    #[error("the logits hold no finite number, or something that is not a number")]
+    NotFinite,
+    /// A setting out of range.
+    #[error("sampling: {0}")]
+    Setting(&'static str),
+}
+
+/// A token that may still be drawn, with its probability up to a common factor.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    token: TokenId,
+    weight: f64,
+}
+
+/// Draws the next token and gives its logarithmic probability under the unchanged logits.
+///
+/// Order: repetition penalty; greedy at temperature 0; else temperature, top-k, top-p (over what top-k left), min-p,
+/// draw. `logits` is scratch: the penalty is applied in place. `-inf` excludes a token.
+///
+/// # Errors
+/// See [`SampleError`].
+pub fn draw(logits: &mut [f32], draw: &Draw) -> Result<(TokenId, f32), SampleError> {
+    let sampling = &*draw.sampling;
+    check(sampling)?;
+    let normalizer = log_sum_exp(logits)?;
+    let mut penalized = Vec::new();
+    penalize(logits, &draw.seen, sampling.repetition_penalty, &mut penalized);
+    let token = if sampling.temperature == 0.0 {
+        largest(logits).0
+    } else {
+        let candidates = filter(weigh(logits, sampling.temperature), sampling);
+        pick(&candidates, uniform(sampling.seed, draw.index))
+    };
+    let original =
+        penalized.iter().find(|(id, _)| *id == token).map_or(logits[token as usize], |(_, logit)| *logit);
+    Ok((token, (f64::from(original) - normalizer) as f32))
+}
+
+fn check(sampling: &Sampling) -> Result<(), SampleError> {
+    let finite_at_least_0 = |x: f32| x.is_finite() && x >= 0.0;
+    if !finite_at_least_0(sampling.temperature) {
+        return Err(SampleError::Setting("temperature must be a number of at least 0"));
+    }
+    if !(sampling.top_p > 0.0 && sampling.top_p <= 1.0) {
+        return Err(SampleError::Setting("top_p must be above 0 and at most 1"));
+    }
+    if !(finite_at_least_0(sampling.min_p) && sampling.min_p <= 1.0) {
+        return Err(SampleError::Setting("min_p must be from 0 to 1"));
+    }
+    if !(sampling.repetition_penalty.is_finite() && sampling.repetition_penalty > 0.0) {
+        return Err(SampleError::Setting("repetition_penalty must be above 0"));
+    }
+    Ok(())
+}
+
+/// The logarithm of the sum of exponentials, which turns logits into logarithmic probabilities.
+fn log_sum_exp(logits: &[f32]) -> Result<f64, SampleError> {
+    // One pass finds the maximum and everything that must not be there; a NaN fails the comparison.
+    if !logits.iter().all(|logit| *logit < f32::INFINITY) {
+        return Err(SampleError::NotFinite);
+    }
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    if max == f32::NEG_INFINITY {
+        return Err(SampleError::NotFinite);
+    }
+    let sum: f64 = logits.iter().map(|logit| f64::from((logit - max).exp())).sum();
+    Ok(f64::from(max) + sum.ln())
+}
+
+/// Lowers the logits of seen tokens, each once, and keeps what they were.
+fn penalize(logits: &mut [f32], seen: &[TokenId], penalty: f32, before: &mut Vec<(TokenId, f32)>) {
+    if penalty == 1.0 || seen.is_empty() {
+        return;
+    }
+    let mut distinct = seen.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    for token in distinct {
+        if let Some(logit) = logits.get_mut(token as usize) {
+            before.push((token, *logit));
+            *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+        }
+    }
+}
+
+/// The largest logit and the lowest token that has it.
+fn largest(logits: &[f32]) -> (TokenId, f32) {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (token, logit) in logits.iter().enumerate() {
+        if *logit > best.1 {
+            best = (token as TokenId, *logit);
+        }
+    }
+    best
+}
+
+/// Weights relative to the likeliest token, whose weight is 1. Those that vanish are left out.
+fn weigh(logits: &[f32], temperature: f32) -> Vec<Candidate> {
+    let (likeliest, max) = largest(logits);
+    let weigh = |(token, logit): (usize, &f32)| {
+        let token = token as TokenId;
+        let exponent = (logit - max) / temperature;
+        // At a tiny temperature 0 / 0 would come out for the likeliest itself.
+        let weight = if token == likeliest { 1.0 } else { f64::from(exponent.exp()) };
+        (weight > 0.0).then_some(Candidate { token, weight })
+    };
+    logits.iter().enumerate().filter_map(weigh).collect()
+}
+
+/// Likelier first; equal ones by token, so that the order does not depend on how it was reached.
+fn likelier(a: &Candidate, b: &Candidate) -> Ordering {
+    b.weight.total_cmp(&a.weight).then(a.token.cmp(&b.token))
+}
+
+/// Applies top-k, top-p and min-p.
+fn filter(mut candidates: Vec<Candidate>, sampling: &Sampling) -> Vec<Candidate> {
+    if sampling.top_k > 0 && sampling.top_k < candidates.len() {
+        candidates.select_nth_unstable_by(sampling.top_k - 1, likelier);
+        candidates.truncate(sampling.top_k);
+        candidates.sort_unstable_by(likelier);
+    }
+    if sampling.top_p < 1.0 {
+        keep_nucleus(&mut candidates, f64::from(sampling.top_p));
+    }
+    if sampling.min_p > 0.0 {
+        // The likeliest weighs 1, so its share is the weight itself.
+        candidates.retain(|candidate| candidate.weight >= f64::from(sampling.min_p));
+    }
+    candidates
+}
+
+/// Keeps the smallest set of the likeliest whose share reaches `top_p`. The set is nearly always small beside the
+/// vocabulary, so ever larger heads are selected and sorted instead of everything.
+fn keep_nucleus(candidates: &mut Vec<Candidate>, top_p: f64) {
+    let target = top_p * candidates.iter().map(|candidate| candidate.weight).sum::<f64>();
+    let mut head = 64;
+    loop {
+        if head < candidates.len() {
+            candidates.select_nth_unstable_by(head - 1, likelier);
+        } else {
+            head = candidates.len();
+        }
+        candidates[..head].sort_unstable_by(likelier);
+        let mut sum = 0.0;
+        let reached = candidates[..head].iter().position(|candidate| {
+            sum += candidate.weight;
+            sum >= target
+        });
+        match reached {
+            Some(last) => return candidates.truncate(last + 1),
+            None if head == candidates.len() => return,
+            None => head *= 8,
+        }
+    }
+}
+
+/// The candidate under the point `share` of the total weight.
+fn pick(candidates: &[Candidate], share: f64) -> TokenId {
+    let mut left = share * candidates.iter().map(|candidate| candidate.weight).sum::<f64>();
+    for candidate in candidates {
+        left -= candidate.weight;
+        if left < 0.0 {
+            return candidate.token;
+        }
+    }
+    // Rounding can leave a hair at the end.
+    candidates.last().map_or(0, |candidate| candidate.token)
+}
+
+/// A number from 0 up to 1 (excluded) that depends on seed and index alone, on every platform: the SplitMix64
+/// generator (Steele, Lea, Flood 2014) jumped to its `index`-th output, with a mixed seed as its start so that
+/// neighbouring seeds do not give shifted copies of one sequence.
+fn uniform(seed: u64, index: u64) -> f64 {
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    let start = mix(seed.wrapping_add(STEP));
+    let bits = mix(start.wrapping_add(STEP.wrapping_mul(index.wrapping_add(1))));
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests;
