@@ -16,9 +16,9 @@ pub struct GenerateRequest {
     pub stop: Vec<String>,
     /// At most this many tokens are made.
     pub output_tokens_max: usize,
-    /// The first token must come by then.
+    /// The first token must come by then; one that comes later is not part of the answer.
     pub first_token_deadline: Deadline,
-    /// The last token must come by then.
+    /// The last token must come by then; tokens that come later are not part of the answer.
     pub deadline: Deadline,
 }
 
@@ -63,6 +63,22 @@ pub enum FinishReason {
     Failed(String),
 }
 
+impl FinishReason {
+    /// The reason without its particulars, as metrics name it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            FinishReason::EndOfText => "end_of_text",
+            FinishReason::StopString(_) => "stop_string",
+            FinishReason::Length => "length",
+            FinishReason::ExpiredInQueue => "expired_in_queue",
+            FinishReason::ExpiredInPrefill => "expired_in_prefill",
+            FinishReason::ExpiredInDecode => "expired_in_decode",
+            FinishReason::Cancelled => "cancelled",
+            FinishReason::Failed(_) => "failed",
+        }
+    }
+}
+
 /// Token counts of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -70,7 +86,7 @@ pub struct Usage {
     pub prompt_tokens: usize,
     /// Prompt tokens whose KV was already there.
     pub cached_tokens: usize,
-    /// Tokens made.
+    /// Tokens made, the one that ends the answer among them.
     pub completion_tokens: usize,
 }
 

@@ -29,7 +29,11 @@ impl BlockPool {
     /// A pool of `total` free blocks (at most 2^32).
     pub fn new(total: usize) -> Self {
         let total = u32::try_from(total).unwrap_or(u32::MAX);
-        Self { free: (0..total).rev().map(BlockId).collect(), held: vec![false; total as usize], held_count: 0 }
+        Self {
+            free: (0..total).rev().map(BlockId).collect(),
+            held: vec![false; total as usize],
+            held_count: 0,
+        }
     }
 
     /// Takes a free block, if there is one.
@@ -43,6 +47,7 @@ impl BlockPool {
     }
 
     /// Takes `block` back.
+    #[expect(clippy::needless_pass_by_value, reason = "the handle must be gone afterwards")]
     pub fn release(&mut self, block: Block) {
         let Block(id) = block;
         // A block of another pool would corrupt the accounts; leaving it out keeps them true.

@@ -151,3 +151,39 @@ impl Runner for FakeRunner {
         Ok(output)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Span;
+
+    const LIMITS: RunnerLimits =
+        RunnerLimits { block_tokens: 2, blocks_total: 4, context_tokens_max: 8, vocab_tokens: 10 };
+
+    fn row(seq: u64, start: usize, tokens: &[TokenId], blocks: &[u32]) -> StepPlan {
+        let blocks = blocks.iter().copied().map(BlockId).collect();
+        let spans = vec![Span { blocks, len: start + tokens.len(), shift: 0 }];
+        StepPlan {
+            rows: vec![RowPlan { seq: SeqId(seq), tokens: tokens.to_vec(), start, spans, draw: None }],
+        }
+    }
+
+    /// Runs `plans` one after another; all but the last must pass.
+    fn check(plans: &[StepPlan], last_passes: bool) {
+        let mut runner = FakeRunner::new(LIMITS, |_| 0);
+        let results: Vec<bool> = plans.iter().map(|plan| runner.run(plan).is_ok()).collect();
+        let mut want = vec![true; plans.len()];
+        want[plans.len() - 1] = last_passes;
+        assert_eq!(results, want);
+    }
+
+    #[test]
+    fn only_what_a_sequence_wrote_itself_may_be_read() {
+        let prompt = row(1, 0, &[1, 2, 3], &[0, 1]);
+        check(&[prompt.clone(), row(1, 3, &[4], &[0, 1])], true);
+        check(&[prompt.clone(), row(1, 3, &[4], &[1, 0])], false); // The table is out of order.
+        check(&[prompt.clone(), row(1, 4, &[4], &[0, 1, 2])], false); // Position 3 was left out.
+        check(&[prompt.clone(), row(2, 3, &[4], &[0, 1])], false); // The blocks are another's.
+        check(&[prompt, row(2, 0, &[7], &[0]), row(1, 3, &[4], &[0, 1])], false); // Overwritten meanwhile.
+    }
+}

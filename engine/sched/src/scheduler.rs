@@ -324,7 +324,10 @@ impl Scheduler {
             (reserved <= self.pool.total(), "more is reserved than there is"),
             (self.running.len() <= self.running_sequences_max, "too many sequences run"),
             (self.waiting.len() <= self.queue_requests_max, "too many sequences wait"),
-            (self.waiting.iter().all(|sequence| sequence.table.is_empty()), "a waiting sequence holds blocks"),
+            (
+                self.waiting.iter().all(|sequence| sequence.table.is_empty()),
+                "a waiting sequence holds blocks",
+            ),
         ];
         rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, rule)| Err((*rule).to_string()))
     }

@@ -1,4 +1,5 @@
 //! Is the right thing planned? Batching, chunks, admission and deadlines of the scheduler, plan by plan.
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
 
 use budgets::{Deadline, Limits, Moment};
 use sched::{
@@ -153,11 +154,8 @@ fn nothing_is_planned_after_a_deadline_and_the_phase_is_told() {
     assert!(bench.scheduler.expire(at(99)).is_empty());
     assert!(bench.scheduler.schedule(at(100)).rows.is_empty(), "even before expire is called");
     let expired = bench.scheduler.expire(at(100));
-    let want =
-        [(2, Phase::Queue), (0, Phase::Decode), (1, Phase::Prefill)].map(|(seq, phase)| Expired {
-            seq: SeqId(seq),
-            phase,
-        });
+    let want = [(2, Phase::Queue), (0, Phase::Decode), (1, Phase::Prefill)]
+        .map(|(seq, phase)| Expired { seq: SeqId(seq), phase });
     assert_eq!(expired, want);
     assert_eq!(bench.scheduler.blocks().free(), RUNNER.blocks_total);
 }
@@ -184,12 +182,8 @@ fn a_token_that_comes_late_is_not_taken() {
 #[test]
 fn output_that_does_not_answer_the_plan_fails_the_step() {
     let good = Drawn { seq: SeqId(0), token: 1, logprob: 0.0 };
-    let bad = [
-        vec![],
-        vec![Drawn { seq: SeqId(1), ..good }],
-        vec![Drawn { token: 100, ..good }],
-        vec![good, good],
-    ];
+    let bad =
+        [vec![], vec![Drawn { seq: SeqId(1), ..good }], vec![Drawn { token: 100, ..good }], vec![good, good]];
     for drawn in bad {
         let mut bench = Bench::new([request(4, 9)]);
         bench.scheduler.schedule(at(0));

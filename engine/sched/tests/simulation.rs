@@ -1,7 +1,9 @@
 //! Do the accounts hold whatever happens? A seeded random run of everything that can be asked of the scheduler.
 
 use budgets::{Deadline, Limits, Moment};
-use sched::{FakeFailure, FakeRunner, RunError, Runner, RunnerLimits, Sampling, Scheduler, SeqId, SeqRequest};
+use sched::{
+    FakeFailure, FakeRunner, RunError, Runner, RunnerLimits, Sampling, Scheduler, SeqId, SeqRequest,
+};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 

@@ -1,0 +1,109 @@
+//! What does the caller of one request see? Its text, its times and its one end.
+
+use crate::shared::{Live, Submission};
+use crate::text::TextStream;
+use crate::{Event, FinishReason, Finished, GenerateRequest, Timing, Usage};
+use budgets::Moment;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+/// The loop thread's end of a [`crate::Generation`].
+pub(crate) struct Stream {
+    events: mpsc::Sender<Event>,
+    text: TextStream,
+    usage: Usage,
+    submitted: Moment,
+    started: Option<Moment>,
+    first_token: Option<Moment>,
+    last_token: Option<Moment>,
+    place: Option<OwnedSemaphorePermit>,
+    /// Last, so that a drain that sees no live request finds every other part gone.
+    _live: Live,
+}
+
+impl Stream {
+    /// Splits a submission into the caller's stream and the request.
+    pub(crate) fn new(submission: Submission) -> (Self, GenerateRequest) {
+        let Submission { mut request, submitted, events, place, live } = submission;
+        let stream = Self {
+            events,
+            text: TextStream::new(std::mem::take(&mut request.stop)),
+            usage: Usage { prompt_tokens: request.prompt.len(), ..Usage::default() },
+            submitted,
+            started: None,
+            first_token: None,
+            last_token: None,
+            place: Some(place),
+            _live: live,
+        };
+        (stream, request)
+    }
+
+    /// Nobody reads it any more.
+    pub(crate) fn gone(&self) -> bool {
+        self.events.is_closed()
+    }
+
+    pub(crate) fn submitted(&self) -> Moment {
+        self.submitted
+    }
+
+    /// A step that began at `now` computes something for it.
+    pub(crate) fn start(&mut self, now: Moment) {
+        self.started.get_or_insert(now);
+        self.place = None;
+    }
+
+    /// Counts a token made at `now`.
+    pub(crate) fn count(&mut self, now: Moment) {
+        self.first_token.get_or_insert(now);
+        self.last_token = Some(now);
+        self.usage.completion_tokens += 1;
+    }
+
+    /// Passes on what the token's bytes make certain; a stop string ends the stream.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<FinishReason> {
+        let piece = self.text.push(bytes);
+        self.send_text(piece.text);
+        piece.stop.map(FinishReason::StopString)
+    }
+
+    /// Passes on what was held back and settles how the stream ended; [`Stream::deliver`] tells the caller.
+    pub(crate) fn close(&mut self, reason: FinishReason, now: Moment) -> Finished {
+        self.place = None;
+        let piece = self.text.finish();
+        self.send_text(piece.text);
+        let reason = piece.stop.map_or(reason, FinishReason::StopString);
+        Finished { reason, usage: self.usage, timing: self.timing(now) }
+    }
+
+    /// Sends the last event.
+    pub(crate) fn deliver(self, finished: Finished) {
+        self.send(Event::Finished(finished));
+    }
+
+    fn timing(&self, now: Moment) -> Timing {
+        let started = self.started.unwrap_or(now);
+        let first = self.first_token.unwrap_or(now);
+        Timing {
+            queue: started.since(self.submitted),
+            prefill: first.since(started),
+            decode: self.last_token.map_or_else(Default::default, |last| last.since(first)),
+            first_token: self.first_token.map(|first| first.since(self.submitted)),
+        }
+    }
+
+    fn send_text(&self, text: String) {
+        if !text.is_empty() {
+            self.send(Event::Delta(text));
+        }
+    }
+
+    fn send(&self, event: Event) {
+        // The channel has room for one delta a token, what was held back, and the end, so it is never full; a reader
+        // that is gone is noticed before the next step.
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.events.try_send(event) {
+            tracing::error!("an event was dropped: the stream's channel is too small");
+            debug_assert!(false, "the stream's channel is too small");
+        }
+    }
+}

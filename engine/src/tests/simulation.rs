@@ -1,0 +1,105 @@
+//! Does every request end exactly once, whatever callers, clocks and runners do? A seeded random run of the engine.
+
+use super::{RUNNER, STEP, limits, request};
+use crate::worker::Turn;
+use crate::{ByteCodec, Event, GenerateRequest, Generation};
+use budgets::{Clock, Deadline};
+use sched::{FakeFailure, FakeRunner, RunError};
+
+/// splitmix64 (Steele, Lea and Flood 2014): the same run for the same seed on every machine.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// A stream whose reader looks now and then.
+struct Reader {
+    generation: Generation,
+    ends: usize,
+    after_end: usize,
+}
+
+impl Reader {
+    fn read(&mut self) {
+        for event in self.generation.ready() {
+            match event {
+                Event::Finished(_) => self.ends += 1,
+                Event::Delta(_) => self.after_end += self.ends,
+            }
+        }
+    }
+}
+
+fn random_request(random: &mut Random, bench: &super::Bench) -> GenerateRequest {
+    let mut deadline = |bench: &super::Bench| match random.below(3) {
+        0 => Deadline::NEVER,
+        _ => Deadline::after(bench.clock.now(), STEP * random.below(60) as u32),
+    };
+    let (first_token_deadline, total) = (deadline(bench), deadline(bench));
+    GenerateRequest {
+        stop: if random.below(4) == 0 { vec!["xy".to_string(), "z".to_string()] } else { vec![] },
+        output_tokens_max: 1 + random.below(40) as usize,
+        first_token_deadline,
+        deadline: total,
+        ..request(&"p".repeat(1 + random.below(60) as usize))
+    }
+}
+
+fn simulate(seed: u64) {
+    let mut random = Random(seed);
+    let mut letters = Random(seed + 1_000);
+    let mut runner = FakeRunner::new(RUNNER, move |_| match letters.below(30) {
+        0 => ByteCodec::END,
+        1 => 0xe2,
+        nth => u32::from(b"wxyz"[(nth % 4) as usize]),
+    });
+    for _ in 0..10 {
+        runner = runner
+            .failing_at(random.below(500) as usize, FakeFailure::Error(RunError::Device("lost".to_string())));
+        runner = runner.failing_at(random.below(500) as usize, FakeFailure::NoDraws);
+    }
+    let mut bench = super::Bench::new(runner, &limits());
+    let mut readers: Vec<Reader> = Vec::new();
+    let (mut taken, mut dropped, mut refused) = (0, 0, 0);
+    for _ in 0..1_500 {
+        if random.below(3) == 0 {
+            match bench.engine.submit(random_request(&mut random, &bench)) {
+                Ok(generation) => {
+                    taken += 1;
+                    readers.push(Reader { generation, ends: 0, after_end: 0 });
+                }
+                Err(_) => refused += 1,
+            }
+        }
+        if random.below(12) == 0 && !readers.is_empty() {
+            let mut reader = readers.swap_remove(random.below(readers.len() as u64) as usize);
+            reader.read();
+            dropped += usize::from(reader.ends == 0);
+            taken -= usize::from(reader.ends == 1);
+        }
+        bench.step();
+        assert_eq!(bench.worker.invariant(), Ok(()), "seed {seed}");
+    }
+    while bench.step() == Turn::Worked {}
+    for reader in &mut readers {
+        reader.read();
+        assert_eq!((reader.ends, reader.after_end), (1, 0), "seed {seed}");
+    }
+    assert_eq!(taken, readers.len() + dropped, "seed {seed}");
+    assert!(dropped > 0 && refused > 0, "seed {seed} tests too little");
+    let finished = bench.engine.stats().finished;
+    assert_eq!(finished.cancelled as usize, dropped, "seed {seed}");
+    bench.assert_baseline();
+}
+
+#[test]
+fn every_request_ends_exactly_once_and_blocks_return() {
+    (0..20).for_each(simulate);
+}

@@ -1,0 +1,265 @@
+//! How does the engine turn? One thread that owns the scheduler, the runner and every stream.
+
+use crate::shared::{Shared, Submission};
+use crate::stream::Stream;
+use crate::{Codec, EngineStats, FinishReason, Finished, settings};
+use budgets::{Clock, Deadline, Limits, Moment};
+use sched::{Expired, NewToken, Phase, Runner, Scheduler, SeqId, SeqRequest, StepOutput, StepPlan};
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+/// What a turn found to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// A step was run.
+    Worked,
+    /// There was nothing to compute.
+    Idle,
+}
+
+/// The loop thread's state.
+pub(crate) struct Worker {
+    scheduler: Scheduler,
+    runner: Box<dyn Runner>,
+    codec: Arc<dyn Codec>,
+    clock: Arc<dyn Clock>,
+    submissions: Receiver<Submission>,
+    shared: Arc<Shared>,
+    streams: BTreeMap<SeqId, Stream>,
+    /// Ended in this turn and not yet told so.
+    ended: Vec<(Stream, Finished)>,
+    stats: EngineStats,
+    handles_gone: bool,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        runner: Box<dyn Runner>,
+        codec: Arc<dyn Codec>,
+        clock: Arc<dyn Clock>,
+        limits: &Limits,
+        submissions: Receiver<Submission>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self {
+            scheduler: Scheduler::new(runner.limits(), limits),
+            runner,
+            codec,
+            clock,
+            submissions,
+            stats: shared.stats(),
+            shared,
+            streams: BTreeMap::new(),
+            ended: Vec::new(),
+            handles_gone: false,
+        }
+    }
+
+    /// Turns until every handle is gone and every stream has ended.
+    pub(crate) fn run(mut self) {
+        loop {
+            if self.step() == Turn::Worked {
+                continue;
+            }
+            if self.handles_gone && self.streams.is_empty() {
+                return;
+            }
+            self.sleep();
+        }
+    }
+
+    /// Sleeps until a handle wakes the thread or the next deadline passes. Nothing between an idle turn's look at
+    /// the queue and here parks the thread, so a wake-up that comes meanwhile is not lost: it ends the sleep at once.
+    fn sleep(&self) {
+        let due = match self.streams.is_empty() {
+            true => Deadline::NEVER,
+            false => self.scheduler.next_deadline().min(self.shared.drain_deadline()),
+        };
+        match due.remaining(self.clock.now()) {
+            None => std::thread::park(),
+            Some(left) => std::thread::park_timeout(left.max(Duration::from_millis(1))),
+        }
+    }
+
+    /// One turn, from what callers want to what they get. This function is the engine.
+    pub(crate) fn step(&mut self) -> Turn {
+        self.take_submissions();
+        let began = self.clock.now();
+        self.end_cancelled(began);
+        self.end_expired(began);
+        let plan = self.scheduler.schedule(began);
+        if plan.rows.is_empty() {
+            debug_assert_eq!(self.invariant(), Ok(()));
+            self.collect();
+            return Turn::Idle;
+        }
+        self.start_streams(&plan, began);
+        let output = run_caught(&mut *self.runner, &plan);
+        let now = self.clock.now();
+        self.stats.count_step(&plan, now.since(began));
+        self.commit(output, now);
+        self.collect();
+        Turn::Worked
+    }
+
+    fn take_submissions(&mut self) {
+        loop {
+            match self.submissions.try_recv() {
+                Ok(submission) => self.take(submission),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.handles_gone = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, submission: Submission) {
+        let (mut stream, request) = Stream::new(submission);
+        self.stats.prompt_tokens += request.prompt.len() as u64;
+        let taken = self.scheduler.submit(SeqRequest {
+            prompt: request.prompt,
+            sampling: Arc::new(request.sampling),
+            output_tokens_max: request.output_tokens_max,
+            first_token_deadline: request.first_token_deadline,
+            deadline: request.deadline,
+            arrived: stream.submitted(),
+        });
+        match taken {
+            Ok(seq) => {
+                self.streams.insert(seq, stream);
+            }
+            // The handle asked the same questions, so this is a defect; its caller still gets an end.
+            Err(refused) => {
+                let reason = FinishReason::Failed(settings::refused(refused).to_string());
+                let finished = stream.close(reason, self.clock.now());
+                self.end(stream, finished);
+            }
+        }
+    }
+
+    /// Ends streams that nobody reads, and all of them when a drain's time is over.
+    fn end_cancelled(&mut self, now: Moment) {
+        let all = self.shared.drain_deadline().expired(now);
+        let cancelled: Vec<SeqId> =
+            self.streams.iter().filter(|(_, stream)| all || stream.gone()).map(|(seq, _)| *seq).collect();
+        for seq in cancelled {
+            self.finish(seq, FinishReason::Cancelled, now);
+        }
+    }
+
+    fn end_expired(&mut self, now: Moment) {
+        for expired in self.scheduler.expire(now) {
+            self.finish_expired(expired, now);
+        }
+    }
+
+    fn start_streams(&mut self, plan: &StepPlan, now: Moment) {
+        for row in &plan.rows {
+            if let Some(stream) = self.streams.get_mut(&row.seq) {
+                stream.start(now);
+            }
+        }
+    }
+
+    fn commit(&mut self, output: Result<StepOutput, String>, now: Moment) {
+        let committed =
+            output.and_then(|output| self.scheduler.commit(&output, now).map_err(|error| error.to_string()));
+        match committed {
+            Ok(committed) => {
+                committed.tokens.into_iter().for_each(|token| self.add_token(token, now));
+                committed.expired.into_iter().for_each(|expired| self.finish_expired(expired, now));
+            }
+            Err(message) => {
+                tracing::error!(%message, "a step failed; its sequences end");
+                self.stats.steps_failed += 1;
+                for seq in self.scheduler.fail_step() {
+                    self.finish(seq, FinishReason::Failed(message.clone()), now);
+                }
+            }
+        }
+    }
+
+    fn add_token(&mut self, token: NewToken, now: Moment) {
+        let Some(stream) = self.streams.get_mut(&token.seq) else { return };
+        self.stats.completion_tokens += 1;
+        stream.count(now);
+        let end = if self.codec.is_end(token.token) {
+            Some(FinishReason::EndOfText)
+        } else {
+            stream
+                .push(self.codec.token_bytes(token.token))
+                .or_else(|| token.last.then_some(FinishReason::Length))
+        };
+        if let Some(reason) = end {
+            self.finish(token.seq, reason, now);
+        }
+    }
+
+    fn finish_expired(&mut self, expired: Expired, now: Moment) {
+        let reason = match expired.phase {
+            Phase::Queue => FinishReason::ExpiredInQueue,
+            Phase::Prefill => FinishReason::ExpiredInPrefill,
+            Phase::Decode => FinishReason::ExpiredInDecode,
+        };
+        self.finish(expired.seq, reason, now);
+    }
+
+    /// The one place where a sequence that the scheduler took ends, whatever the reason.
+    fn finish(&mut self, seq: SeqId, reason: FinishReason, now: Moment) {
+        // `None` when the scheduler itself ended it (last token, expired, failed).
+        let _ = self.scheduler.end(seq);
+        if let Some(mut stream) = self.streams.remove(&seq) {
+            let finished = stream.close(reason, now);
+            self.end(stream, finished);
+        }
+    }
+
+    fn end(&mut self, stream: Stream, finished: Finished) {
+        self.stats.finished.add(&finished.reason);
+        self.ended.push((stream, finished));
+    }
+
+    /// Publishes the turn's counts, then tells the streams that ended: who saw an end finds it in the counts.
+    fn collect(&mut self) {
+        let blocks = self.scheduler.blocks();
+        self.stats.running = self.scheduler.running();
+        self.stats.blocks_free = blocks.free();
+        self.stats.blocks_held = blocks.held();
+        self.stats.blocks_total = blocks.total();
+        self.shared.publish(&self.stats);
+        for (stream, finished) in self.ended.drain(..) {
+            stream.deliver(finished);
+        }
+    }
+
+    /// What always holds between turns; an engine that has nothing to do checks itself, and tests check every turn.
+    pub(crate) fn invariant(&self) -> Result<(), String> {
+        self.scheduler.invariant()?;
+        let (waiting, running) = (self.scheduler.waiting(), self.scheduler.running());
+        if waiting + running != self.streams.len() {
+            return Err(format!("{waiting} + {running} sequences have {} streams", self.streams.len()));
+        }
+        if self.streams.is_empty() && self.scheduler.blocks().held() > 0 {
+            return Err("blocks are held and nobody is there".to_string());
+        }
+        Ok(())
+    }
+}
+
+/// Runs a step; a panic in the runner is a failed step like any other, because one request's bad luck must not end
+/// everyone's service.
+fn run_caught(runner: &mut dyn Runner, plan: &StepPlan) -> Result<StepOutput, String> {
+    match std::panic::catch_unwind(AssertUnwindSafe(|| runner.run(plan))) {
+        Ok(output) => output.map_err(|error| error.to_string()),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            Err(format!("the runner panicked: {}", text.unwrap_or_else(|| "no message".to_string())))
+        }
+    }
+}
