@@ -156,8 +156,7 @@ impl Fence {
     fn split(&self, text: &str) -> Result<Vec<Piece>, ChatError> {
         let mut pieces = Vec::new();
         let mut rest = text;
-        loop {
-            let Some((template, tail)) = rest.split_once(&self.open) else { break };
+        while let Some((template, tail)) = rest.split_once(&self.open) {
             let (content, tail) = tail.split_once(&self.close).ok_or(ChatError::ContentTorn)?;
             if template.contains(&self.close) || content.contains(&self.open) {
                 return Err(ChatError::ContentTorn);

@@ -166,7 +166,7 @@ fn malformed_files_are_refused() {
     check(
         "tokenizer.ggml.token_type",
         Some(Value::Array(vec![Value::I32(3); 269])),
-        "no token for byte 0x00",
+        "no token for byte 0x09",
     );
     check("tokenizer.ggml.merges", Some(strings(&["x"])), "not two tokens");
     check("tokenizer.ggml.merges", Some(strings(&["z q"])), "tokenizer.ggml.merges");
