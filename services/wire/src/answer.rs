@@ -110,7 +110,7 @@ pub struct SourcesEvent {
 /// Data of a `delta` event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeltaEvent {
-    /// The next piece of the answer as the model wrote it; the final event has the checked text.
+    /// The next piece of the checked answer; all of them together are the final event's text.
     pub text: String,
 }
 

@@ -1,0 +1,104 @@
+//! How does a body become a typed request, and what is said when it does not?
+
+use crate::error::ApiError;
+use crate::error_table as table;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+/// A caller that sends its body more slowly than this is holding a connection, not asking.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A JSON body. Unlike axum's own, every refusal is a typed error, and the field that is wrong is named.
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        // A page of another origin can send forms and plain text without asking first, but not JSON. Insisting on the
+        // type is what keeps a foreign page from putting work on a server on this machine.
+        if !is_json(request.headers()) {
+            return Err(ApiError::of(table::NOT_JSON, "send the body as content-type: application/json"));
+        }
+        let bytes = match tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(rejection)) => return Err(unread(&rejection)),
+            Err(_) => return Err(ApiError::of(table::BODY_TIMEOUT, "the body did not arrive in time")),
+        };
+        parse(&bytes).map(JsonBody)
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(kind) = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) else {
+        return false;
+    };
+    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+fn unread(rejection: &BytesRejection) -> ApiError {
+    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        ApiError::of(table::BODY_TOO_LARGE, "the body is larger than this server takes")
+    } else {
+        ApiError::of(table::INVALID_BODY, "the body could not be read")
+    }
+}
+
+/// Reads JSON; tells text that is not JSON from JSON of the wrong shape.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        let refusal = refusal(error.inner());
+        if path == "." { refusal } else { refusal.param(path) }
+    })?;
+    reader.end().map_err(|error| refusal(&error))?;
+    Ok(value)
+}
+
+fn refusal(error: &serde_json::Error) -> ApiError {
+    let row = if error.is_data() { table::INVALID_BODY } else { table::MALFORMED_JSON };
+    ApiError::of(row, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(body: &str, code: &str, param: Option<&str>) {
+        let error = parse::<wire::AnswerRequest>(body.as_bytes()).unwrap_err().body().error;
+        assert_eq!((error.code.as_str(), error.param.as_deref()), (code, param), "{body}: {}", error.message);
+    }
+
+    #[test]
+    fn a_refusal_names_the_kind_of_mistake_and_the_field() {
+        check("", "malformed_json", None);
+        check("{\"question\":", "malformed_json", Some("question"));
+        check("{\"question\":\"a\"} x", "malformed_json", None);
+        check("{}", "invalid_body", None);
+        check("[]", "invalid_body", None);
+        check("{\"question\":7}", "invalid_body", Some("question"));
+        check("{\"question\":\"a\",\"max_tokens\":-1}", "invalid_body", Some("max_tokens"));
+        check("{\"question\":\"a\",\"slo\":{\"total_ms\":\"soon\"}}", "invalid_body", Some("slo.total_ms"));
+        check("{\"question\":\"a\",\"slo\":{\"total_ms\":-5}}", "invalid_body", Some("slo.total_ms"));
+        check("{\"question\":\"a\",\"surprise\":1}", "invalid_body", Some("surprise"));
+    }
+
+    #[test]
+    fn json_is_recognised_with_its_parameters() {
+        let check = |value: &str| {
+            is_json(&HeaderMap::from_iter([(header::CONTENT_TYPE, value.parse().expect("a header value"))]))
+        };
+        assert!(check("application/json"));
+        assert!(check("Application/JSON; charset=utf-8"));
+        assert!(check("application/problem+json"));
+        assert!(!check("text/plain"));
+        assert!(!check("application/x-www-form-urlencoded"));
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,274 @@
+//! How long did it take and how did it end? The recorder, and one watch for each running request.
+
+use crate::convert;
+use crate::error::ApiError;
+use crate::metric_names as names;
+use crate::state::Shared;
+use answer::FinalReport;
+use budgets::{Moment, Stage};
+use engine::{Engine, EngineStats, FinishReason, Finished, Timing, Usage};
+use index::Index;
+use metrics::{counter, gauge, histogram, with_local_recorder};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The server's own recorder. It is never made the process's global one, so that two servers in one process (as in
+/// tests) do not mix their figures.
+pub(crate) struct Metrics {
+    recorder: PrometheusRecorder,
+    handle: PrometheusHandle,
+    model: String,
+}
+
+impl Metrics {
+    pub(crate) fn new(model: &str) -> Self {
+        // The buckets are a constant and not empty, which is the one thing that can be wrong with them.
+        let builder = PrometheusBuilder::new().set_buckets(names::BUCKETS_S);
+        let recorder = builder.unwrap_or_else(|_| PrometheusBuilder::new()).build_recorder();
+        let handle = recorder.handle();
+        with_local_recorder(&recorder, || {
+            names::describe();
+            // Series that exist from the start can be alerted on before the first event.
+            for name in [names::CITATIONS_REMOVED, names::CITATIONS_ADDED, names::UNGROUNDED, names::DEGRADED]
+            {
+                counter!(name).absolute(0);
+            }
+            gauge!(names::IN_FLIGHT).set(0.0);
+        });
+        Self { recorder, handle, model: model.to_string() }
+    }
+
+    fn record(&self, f: impl FnOnce()) {
+        with_local_recorder(&self.recorder, f);
+    }
+
+    pub(crate) fn http(&self, route: &str, method: &str, status: u16, took: Duration) {
+        // Methods are free text in HTTP; labels must stay few.
+        let method = if matches!(method, "GET" | "POST" | "HEAD" | "OPTIONS") { method } else { "other" };
+        let labels =
+            [("route", route.to_string()), ("method", method.to_string()), ("status", status.to_string())];
+        self.record(|| {
+            counter!(names::HTTP_REQUESTS, &labels).increment(1);
+            histogram!(names::HTTP_SECONDS, "route" => route.to_string()).record(took);
+        });
+    }
+
+    pub(crate) fn error(&self, code: &'static str, stage: &'static str) {
+        self.record(|| counter!(names::ERRORS, "code" => code, "stage" => stage).increment(1));
+    }
+
+    pub(crate) fn search(&self, took: Duration) {
+        self.record(|| histogram!(names::SEARCH_SECONDS).record(took));
+    }
+
+    /// An engine request that ended; one that never had a token has no first-token time.
+    fn engine(&self, timing: &Timing, usage: &Usage) {
+        let model = self.model.clone();
+        let seconds =
+            |name: &'static str, took: Duration| histogram!(name, "model_name" => model.clone()).record(took);
+        self.record(|| {
+            seconds(names::ENGINE_QUEUE, timing.queue);
+            seconds(names::ENGINE_E2E, timing.queue + timing.prefill + timing.decode);
+            if let Some(first) = timing.first_token {
+                seconds(names::ENGINE_TTFT, first);
+                seconds(names::ENGINE_PREFILL, timing.prefill);
+                seconds(names::ENGINE_DECODE, timing.decode);
+            }
+            if let Some(tpot) = convert::tpot(timing.decode, usage) {
+                seconds(names::ENGINE_TPOT, tpot);
+            }
+        });
+    }
+
+    fn answer(&self, report: &FinalReport) {
+        self.record(|| {
+            counter!(names::ANSWERS, "finish" => report.finish.name()).increment(1);
+            histogram!(names::ANSWER_SECONDS).record(report.total);
+            for (stage, took) in report.timeline.stages() {
+                histogram!(names::STAGE_SECONDS, "stage" => stage.name()).record(took);
+            }
+            counter!(names::CITATIONS_REMOVED).increment(report.citations_removed as u64);
+            counter!(names::CITATIONS_ADDED).increment(report.citations_added as u64);
+            counter!(names::UNGROUNDED).increment(u64::from(!report.grounded));
+            counter!(names::DEGRADED).increment(u64::from(!report.degraded.is_empty()));
+        });
+        let spent = |stage| report.timeline.get(stage);
+        if let Some(prefill) = spent(Stage::Prefill) {
+            let queue = spent(Stage::Queue).unwrap_or_default();
+            let decode = spent(Stage::Decode).unwrap_or_default();
+            let first_token = report.first_token.map(|_| queue + prefill);
+            self.engine(&Timing { queue, prefill, decode, first_token }, &report.usage);
+        }
+    }
+
+    /// Folds samples into buckets.
+    pub(crate) fn upkeep(&self) {
+        self.handle.run_upkeep();
+    }
+
+    /// The text that Prometheus reads.
+    pub(crate) fn scrape(&self, engine: &Engine, index: &Index) -> String {
+        self.record(|| {
+            self.engine_figures(&engine.stats());
+            let index = index.info();
+            gauge!(names::INDEX_GENERATION).set(lossy(index.generation));
+            gauge!(names::INDEX_DOCUMENTS).set(lossy(index.documents as u64));
+            gauge!(names::INDEX_PASSAGES).set(lossy(index.passages as u64));
+        });
+        self.handle.render()
+    }
+
+    /// The engine keeps its own counts; they are copied as they stand.
+    fn engine_figures(&self, stats: &EngineStats) {
+        let model = || self.model.clone();
+        gauge!(names::RUNNING, "model_name" => model()).set(lossy(stats.running as u64));
+        gauge!(names::WAITING, "model_name" => model()).set(lossy(stats.waiting as u64));
+        let usage = lossy(stats.blocks_held as u64) / lossy(stats.blocks_total.max(1) as u64);
+        gauge!(names::KV_USAGE, "model_name" => model()).set(usage);
+        counter!(names::PROMPT_TOKENS, "model_name" => model()).absolute(stats.prompt_tokens);
+        counter!(names::GENERATION_TOKENS, "model_name" => model()).absolute(stats.completion_tokens);
+        let ended = &stats.finished;
+        let aborted =
+            ended.cancelled + ended.expired_in_queue + ended.expired_in_prefill + ended.expired_in_decode;
+        for (reason, count) in [
+            ("stop", ended.end_of_text + ended.stop_string),
+            ("length", ended.length),
+            ("abort", aborted),
+            ("error", ended.failed),
+        ] {
+            counter!(names::SUCCESS, "model_name" => model(), "finished_reason" => reason).absolute(count);
+        }
+        for (reason, count) in ended.by_name() {
+            counter!(names::FINISHED, "reason" => reason).absolute(count);
+        }
+        counter!(names::QUEUE_FULL).absolute(stats.queue_full);
+        counter!(names::STEPS).absolute(stats.steps);
+        counter!(names::STEPS_FAILED).absolute(stats.steps_failed);
+        let step_time = Duration::try_from_secs_f64(stats.step_seconds).unwrap_or_default();
+        counter!(names::STEP_MICROSECONDS).absolute(u64::try_from(step_time.as_micros()).unwrap_or(u64::MAX));
+        counter!(names::STEP_TOKENS, "phase" => "prefill").absolute(stats.prefill_tokens);
+        counter!(names::STEP_TOKENS, "phase" => "decode").absolute(stats.decode_tokens);
+        gauge!(names::KV_BLOCKS, "state" => "free").set(lossy(stats.blocks_free as u64));
+        gauge!(names::KV_BLOCKS, "state" => "held").set(lossy(stats.blocks_held as u64));
+        gauge!(names::KV_BLOCKS, "state" => "total").set(lossy(stats.blocks_total as u64));
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are doubles; counts stay far below 2^52")]
+fn lossy(count: u64) -> f64 {
+    count as f64
+}
+
+/// Counts a request as in flight while it lives.
+struct InFlight {
+    shared: Arc<Shared>,
+    arrived: Moment,
+    kind: &'static str,
+    text_seen: bool,
+}
+
+impl InFlight {
+    fn start(shared: Arc<Shared>, arrived: Moment, kind: &'static str) -> Self {
+        shared.metrics.record(|| gauge!(names::IN_FLIGHT).increment(1.0));
+        Self { shared, arrived, kind, text_seen: false }
+    }
+
+    fn since_arrival(&self) -> Duration {
+        self.shared.api.clock.now().since(self.arrived)
+    }
+
+    fn delta(&mut self) {
+        if !self.text_seen {
+            self.text_seen = true;
+            let took = self.since_arrival();
+            self.shared.metrics.record(|| histogram!(names::TTFT, "kind" => self.kind).record(took));
+        }
+    }
+
+    fn error_in_stream(&self, error: &ApiError) {
+        self.shared.metrics.error(error.row.code, error.stage_name());
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.shared.metrics.record(|| gauge!(names::IN_FLIGHT).decrement(1.0));
+    }
+}
+
+/// Watches an answer. Dropped before its end, it counts the answer as cancelled.
+pub(crate) struct AnswerWatch {
+    flight: InFlight,
+    ended: bool,
+}
+
+impl AnswerWatch {
+    pub(crate) fn start(shared: Arc<Shared>, arrived: Moment) -> Self {
+        Self { flight: InFlight::start(shared, arrived, "answer"), ended: false }
+    }
+
+    /// The sources are there; gives the time since arrival.
+    pub(crate) fn sources(&self) -> Duration {
+        let took = self.flight.since_arrival();
+        self.flight.shared.metrics.record(|| histogram!(names::TIME_TO_SOURCES).record(took));
+        took
+    }
+
+    pub(crate) fn delta(&mut self) {
+        self.flight.delta();
+    }
+
+    pub(crate) fn finished(&mut self, report: &FinalReport) {
+        self.ended = true;
+        self.flight.shared.metrics.answer(report);
+    }
+
+    pub(crate) fn failed(&mut self) {
+        self.end("failed");
+    }
+
+    pub(crate) fn cancelled(&mut self) {
+        self.end(FinishReason::Cancelled.name());
+    }
+
+    fn end(&mut self, finish: &'static str) {
+        if !self.ended {
+            self.ended = true;
+            self.flight.shared.metrics.record(|| counter!(names::ANSWERS, "finish" => finish).increment(1));
+        }
+    }
+
+    pub(crate) fn error_in_stream(&self, error: &ApiError) {
+        self.flight.error_in_stream(error);
+    }
+}
+
+impl Drop for AnswerWatch {
+    fn drop(&mut self) {
+        self.cancelled();
+    }
+}
+
+/// Watches a chat completion.
+pub(crate) struct ChatWatch {
+    flight: InFlight,
+}
+
+impl ChatWatch {
+    pub(crate) fn start(shared: Arc<Shared>, arrived: Moment) -> Self {
+        Self { flight: InFlight::start(shared, arrived, "chat") }
+    }
+
+    pub(crate) fn delta(&mut self) {
+        self.flight.delta();
+    }
+
+    pub(crate) fn finished(&self, finished: &Finished) {
+        self.flight.shared.metrics.engine(&finished.timing, &finished.usage);
+    }
+
+    pub(crate) fn error_in_stream(&self, error: &ApiError) {
+        self.flight.error_in_stream(error);
+    }
+}

@@ -1,0 +1,97 @@
+//! Which figures are exported, under which names? vLLM's well-known names where the meaning is the same, ours elsewhere.
+
+use metrics::{describe_counter, describe_gauge, describe_histogram};
+
+// The engine's figures, in vLLM's words. Times count from the submission to the engine.
+pub(crate) const RUNNING: &str = "vllm:num_requests_running";
+pub(crate) const WAITING: &str = "vllm:num_requests_waiting";
+pub(crate) const KV_USAGE: &str = "vllm:kv_cache_usage_perc";
+pub(crate) const PROMPT_TOKENS: &str = "vllm:prompt_tokens_total";
+pub(crate) const GENERATION_TOKENS: &str = "vllm:generation_tokens_total";
+pub(crate) const SUCCESS: &str = "vllm:request_success_total";
+pub(crate) const ENGINE_TTFT: &str = "vllm:time_to_first_token_seconds";
+pub(crate) const ENGINE_TPOT: &str = "vllm:request_time_per_output_token_seconds";
+pub(crate) const ENGINE_E2E: &str = "vllm:e2e_request_latency_seconds";
+pub(crate) const ENGINE_QUEUE: &str = "vllm:request_queue_time_seconds";
+pub(crate) const ENGINE_PREFILL: &str = "vllm:request_prefill_time_seconds";
+pub(crate) const ENGINE_DECODE: &str = "vllm:request_decode_time_seconds";
+
+// The service's figures. Times count from the arrival of the HTTP request.
+pub(crate) const HTTP_REQUESTS: &str = "riposte_http_requests_total";
+pub(crate) const HTTP_SECONDS: &str = "riposte_http_head_seconds";
+pub(crate) const ERRORS: &str = "riposte_errors_total";
+pub(crate) const IN_FLIGHT: &str = "riposte_requests_in_flight";
+pub(crate) const ANSWERS: &str = "riposte_answers_total";
+pub(crate) const TIME_TO_SOURCES: &str = "riposte_time_to_sources_seconds";
+pub(crate) const TTFT: &str = "riposte_time_to_first_token_seconds";
+pub(crate) const ANSWER_SECONDS: &str = "riposte_answer_seconds";
+pub(crate) const SEARCH_SECONDS: &str = "riposte_search_seconds";
+pub(crate) const STAGE_SECONDS: &str = "riposte_stage_seconds";
+pub(crate) const CITATIONS_REMOVED: &str = "riposte_citations_removed_total";
+pub(crate) const CITATIONS_ADDED: &str = "riposte_citations_added_total";
+pub(crate) const UNGROUNDED: &str = "riposte_answers_ungrounded_total";
+pub(crate) const DEGRADED: &str = "riposte_answers_degraded_total";
+pub(crate) const FINISHED: &str = "riposte_engine_requests_total";
+pub(crate) const QUEUE_FULL: &str = "riposte_engine_queue_full_total";
+pub(crate) const STEPS: &str = "riposte_engine_steps_total";
+pub(crate) const STEPS_FAILED: &str = "riposte_engine_steps_failed_total";
+pub(crate) const STEP_MICROSECONDS: &str = "riposte_engine_step_microseconds_total";
+pub(crate) const STEP_TOKENS: &str = "riposte_engine_step_tokens_total";
+pub(crate) const KV_BLOCKS: &str = "riposte_kv_blocks";
+pub(crate) const INDEX_GENERATION: &str = "riposte_index_generation";
+pub(crate) const INDEX_DOCUMENTS: &str = "riposte_index_documents";
+pub(crate) const INDEX_PASSAGES: &str = "riposte_index_passages";
+
+/// Bounds of all histograms, seconds: from a lexical search to the longest answer.
+pub(crate) const BUCKETS_S: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0,
+    320.0, 640.0,
+];
+
+/// Says what each figure means; goes to the recorder that is current.
+pub(crate) fn describe() {
+    describe_engine();
+    describe_service();
+}
+
+fn describe_engine() {
+    describe_gauge!(RUNNING, "Sequences in prefill or decode.");
+    describe_gauge!(WAITING, "Requests for which nothing was computed yet.");
+    describe_gauge!(KV_USAGE, "Share of the KV blocks that are held, 0 to 1.");
+    describe_counter!(PROMPT_TOKENS, "Prompt tokens of requests that the engine took.");
+    describe_counter!(GENERATION_TOKENS, "Tokens made.");
+    describe_counter!(SUCCESS, "Ended engine requests: stop, length, abort (cancelled or expired) or error.");
+    describe_histogram!(ENGINE_TTFT, "Submission to first token.");
+    describe_histogram!(ENGINE_TPOT, "Mean time per output token after the first.");
+    describe_histogram!(ENGINE_E2E, "Submission to last token.");
+    describe_histogram!(ENGINE_QUEUE, "Submission to the first step that computed something.");
+    describe_histogram!(ENGINE_PREFILL, "From there to the first token.");
+    describe_histogram!(ENGINE_DECODE, "First token to last.");
+    describe_counter!(FINISHED, "Ended engine requests by exact reason.");
+    describe_counter!(QUEUE_FULL, "Requests refused because the engine's queue was full.");
+    describe_counter!(STEPS, "Engine steps.");
+    describe_counter!(STEPS_FAILED, "Engine steps that failed.");
+    describe_counter!(STEP_MICROSECONDS, "Time spent in engine steps, microseconds.");
+    describe_counter!(STEP_TOKENS, "Tokens computed in engine steps, by phase.");
+    describe_gauge!(KV_BLOCKS, "KV blocks by state.");
+}
+
+fn describe_service() {
+    describe_counter!(HTTP_REQUESTS, "HTTP requests by route, method and status.");
+    describe_histogram!(HTTP_SECONDS, "Arrival to the head of the response.");
+    describe_counter!(ERRORS, "Failures by code and stage, in responses and in streams.");
+    describe_gauge!(IN_FLIGHT, "Answers and chat completions that have not ended.");
+    describe_counter!(ANSWERS, "Ended answers by finish reason.");
+    describe_histogram!(TIME_TO_SOURCES, "Arrival of a question to its sources.");
+    describe_histogram!(TTFT, "Arrival of a request to its first text, by kind.");
+    describe_histogram!(ANSWER_SECONDS, "Arrival of a question to its final event.");
+    describe_histogram!(SEARCH_SECONDS, "Arrival of a search to its result.");
+    describe_histogram!(STAGE_SECONDS, "Time of an answer by stage.");
+    describe_counter!(CITATIONS_REMOVED, "Citations removed because no source bore them.");
+    describe_counter!(CITATIONS_ADDED, "Citations added to sentences that a source clearly bears.");
+    describe_counter!(UNGROUNDED, "Answers that said that the documents hold none.");
+    describe_counter!(DEGRADED, "Answers from which something was left out to keep a limit.");
+    describe_gauge!(INDEX_GENERATION, "Snapshot of the index that is served.");
+    describe_gauge!(INDEX_DOCUMENTS, "Documents in the index.");
+    describe_gauge!(INDEX_PASSAGES, "Passages in the index.");
+}
