@@ -1,7 +1,7 @@
 //! Which tokens does a text have, and which bytes does a token stand for? Byte-level BPE as the model file describes it.
 //!
-//! Text is never normalised: the bytes of a text's tokens are the text. Control tokens come from the chat template
-//! alone; a text that looks like one is text.
+//! Text is never normalised: the bytes of a text's tokens are the text, but for bytes that a vocabulary lacks. Control
+//! tokens come from the chat template alone; a text that looks like one is text.
 
 use crate::chat::{ChatError, ChatSource, ChatTemplate, ChatTurn, Piece};
 use crate::vocabulary::Vocabulary;
@@ -9,6 +9,9 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use candle_core::quantized::gguf_file::{Content, Value};
 use sched::TokenId;
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
 use thiserror::Error;
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -21,6 +24,9 @@ use tokenizers::tokenizer::SplitDelimiterBehavior;
 /// A model file whose tokenizer cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TokenizerError {
+    /// The file cannot be read as GGUF.
+    #[error("{0}")]
+    Unreadable(String),
     /// An entry that every tokenizer needs is not there.
     #[error("the model file has no {0}")]
     Missing(&'static str),
@@ -56,6 +62,17 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
+    /// Reads the tokenizer alone out of a model file.
+    ///
+    /// # Errors
+    /// See [`TokenizerError`].
+    pub fn open(path: &Path) -> Result<Self, TokenizerError> {
+        let unreadable = |reason: String| TokenizerError::Unreadable(format!("{}: {reason}", path.display()));
+        let file = File::open(path).map_err(|e| unreadable(e.to_string()))?;
+        let content = Content::read(&mut BufReader::new(file)).map_err(|e| unreadable(e.to_string()))?;
+        Self::from_gguf(&content)
+    }
+
     /// Builds the tokenizer that `content` describes.
     ///
     /// # Errors

@@ -109,7 +109,8 @@ impl Vocabulary {
         self.ends.contains(&token)
     }
 
-    /// The token of each single byte. All that occur in UTF-8 must be there, or some text would have no tokens.
+    /// The token of each single byte. Those of printable text must be there; a control character or a plane of
+    /// Unicode without assigned characters may be missing (SmolLM2 lacks a few) and is then left out of the prompt.
     fn find_byte_tokens(&self) -> Result<[Option<TokenId>; 256], TokenizerError> {
         let map = chars_to_bytes();
         let mut tokens = [None; 256];
@@ -121,8 +122,7 @@ impl Vocabulary {
                 tokens[usize::from(*byte)] = Some(id as TokenId);
             }
         }
-        // These bytes stand in no UTF-8 text.
-        let needed = |byte: &usize| !matches!(byte, 0xc0 | 0xc1 | 0xf5..);
+        let needed = |byte: &usize| matches!(byte, 0x09 | 0x0a | 0x20..=0x7e | 0x80..=0xbf | 0xc2..=0xf0);
         match (0..256).filter(needed).find(|byte| tokens[*byte].is_none()) {
             Some(byte) => Err(malformed(TOKENS, format!("no token for byte {byte:#04x}"))),
             None => Ok(tokens),

@@ -81,6 +81,8 @@ pub struct QueryRow<'a> {
     pub tokens: usize,
     /// Row of the first query.
     pub first: usize,
+    /// A query sees the positions up to its own; otherwise all `start + tokens` (an encoder's attention).
+    pub causal: bool,
 }
 
 /// Writes one position's keys and values (`[kv head][dim]`) into `block` at `slot` (0 to 15).
@@ -96,7 +98,7 @@ pub fn kv_store(bits: &mut [u16], shape: AttentionShape, block: u32, slot: usize
     }
 }
 
-/// `out = softmax(q k / sqrt(head_dim)) v`, causal, for every row. `q` and `out` are `[token][head][dim]`.
+/// `out = softmax(q k / sqrt(head_dim)) v` for every row. `q` and `out` are `[token][head][dim]`.
 ///
 /// A query's result depends on its own blocks alone, in their order: not on the chunk it came in, nor on the batch.
 ///
@@ -168,7 +170,7 @@ impl<'a> Tile<'a> {
 
     /// Positions that a query sees.
     fn limit(&self, query: usize) -> usize {
-        self.row.start + query / self.group() + 1
+        self.row.start + if self.row.causal { query / self.group() + 1 } else { self.row.tokens }
     }
 
     fn run(&self, isa: Isa, out: &Shards<f32>) {

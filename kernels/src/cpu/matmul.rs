@@ -14,7 +14,7 @@ pub(crate) const ACT_GROUP: usize = 32;
 
 /// Rows of activations, as f32 and quantised to signed bytes with one scale per 32 inputs.
 ///
-/// Quantised on first use by a quantised matrix; several products of one input share the work.
+/// Quantised once, however many products share the input.
 pub struct Activations<'a> {
     pub(crate) rows: usize,
     pub(crate) cols: usize,
@@ -27,15 +27,26 @@ pub struct Activations<'a> {
 }
 
 impl<'a> Activations<'a> {
-    /// `rows` rows of `values`, row-major. With [`Isa::Reference`] nothing is quantised.
+    /// `rows` rows of `values`, row-major, for weights of any kind. With [`Isa::Reference`] nothing is quantised.
     pub fn new(compute: &mut Compute, values: &'a [f32], rows: usize) -> Self {
-        let cols = values.len().checked_div(rows).unwrap_or(0);
-        assert_eq!(cols * rows, values.len(), "activations are no whole rows");
-        let mut new = Self { rows, cols, values, q: Vec::new(), scales: Vec::new(), sums: Vec::new() };
+        let mut new = Self::float(values, rows);
+        let cols = new.cols;
         if compute.isa != Isa::Reference && cols.is_multiple_of(ACT_GROUP) {
             new.quantize(compute);
         }
         new
+    }
+
+    /// As `new`, for float weights alone: nothing is quantised.
+    pub fn float(values: &'a [f32], rows: usize) -> Self {
+        let cols = values.len().checked_div(rows).unwrap_or(0);
+        assert_eq!(cols * rows, values.len(), "activations are no whole rows");
+        Self { rows, cols, values, q: Vec::new(), scales: Vec::new(), sums: Vec::new() }
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.rows
     }
 
     fn quantize(&mut self, compute: &mut Compute) {
@@ -93,11 +104,11 @@ fn quantize_row(isa: Isa, values: &[f32], q: &mut [i8], scales: &mut [f32], sums
 /// When the shapes do not fit together: a defect in the caller, whose shapes come from a checked model.
 pub fn matmul(compute: &mut Compute, weights: &Matrix, activations: &Activations<'_>, out: &mut [f32]) {
     let (rows, cols, width) = (activations.rows, activations.cols, weights.rows());
-    assert_eq!(cols, weights.cols(), "activations have {cols} columns, weights {}", weights.cols());
     assert_eq!(out.len(), rows * width, "output of {rows} x {width}");
     if rows == 0 {
         return;
     }
+    assert_eq!(cols, weights.cols(), "activations have {cols} columns, weights {}", weights.cols());
     if compute.isa == Isa::Reference {
         return reference::matmul(weights, activations.values, rows, out);
     }

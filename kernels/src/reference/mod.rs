@@ -45,7 +45,7 @@ pub fn gelu(x: &mut [f32]) {
     }
 }
 
-/// Causal attention with all scores held at once.
+/// Attention with all scores held at once.
 pub fn attention(kv: KvView<'_>, rows: &[QueryRow<'_>], q: &[f32], out: &mut [f32]) {
     let shape = kv.shape;
     let (group, dim) = (shape.heads / shape.kv_heads, shape.head_dim);
@@ -54,7 +54,7 @@ pub fn attention(kv: KvView<'_>, rows: &[QueryRow<'_>], q: &[f32], out: &mut [f3
             for head in 0..shape.heads {
                 let at = ((row.first + token) * shape.heads + head) * dim;
                 let query = &q[at..at + dim];
-                let seen = row.start + token + 1;
+                let seen = row.start + if row.causal { token + 1 } else { row.tokens };
                 let mut scores: Vec<f64> = (0..seen)
                     .map(|position| {
                         let dot = |d: usize| {

@@ -1,0 +1,75 @@
+//! How does a model file become a runner? Open, check, pack, and say what was found.
+
+use crate::config::ModelConfig;
+use crate::error::LoadError;
+use crate::forward::Model;
+use crate::gguf::Gguf;
+use crate::runner::DeviceRunner;
+use crate::tokenizer::Tokenizer;
+use crate::weights::Weights;
+use kernels::{Compute, Isa};
+use sched::{Runner, RunnerLimits};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How to load.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Threads that compute.
+    pub threads: usize,
+    /// Memory for keys and values.
+    pub kv_bytes: usize,
+    /// Instruction set; `Isa::detect()` unless a test wants another.
+    pub isa: Isa,
+}
+
+/// What was loaded.
+#[derive(Clone, Debug)]
+pub struct ModelSummary {
+    /// The model's shape.
+    pub config: ModelConfig,
+    /// Bytes of weights in memory.
+    pub weights_bytes: usize,
+    /// Threads that compute.
+    pub threads: usize,
+    /// Instruction set in use.
+    pub isa: Isa,
+    /// KV pool.
+    pub limits: RunnerLimits,
+    /// Bytes of the KV pool.
+    pub kv_bytes: usize,
+    /// Time to load and pack.
+    pub took: Duration,
+}
+
+/// A model, ready to run.
+pub struct Loaded {
+    /// Computes steps.
+    pub runner: DeviceRunner,
+    /// Text to tokens and back, with the chat template.
+    pub tokenizer: Tokenizer,
+    /// What to tell the operator.
+    pub summary: ModelSummary,
+}
+
+/// Loads a GGUF file.
+///
+/// # Errors
+/// See [`LoadError`]; a damaged or hostile file gives an error, never a panic.
+pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
+    let began = Instant::now();
+    let gguf = Gguf::open(path)?;
+    let config = ModelConfig::read(&gguf)?;
+    let tokenizer =
+        Tokenizer::from_gguf(&gguf.content).map_err(|error| LoadError::Tokenizer(error.to_string()))?;
+    let weights = Weights::load(&gguf, &config, options.threads)?;
+    let weights_bytes = weights.bytes();
+    let compute = Compute::new(options.threads, options.isa);
+    let (threads, isa) = (compute.threads(), compute.isa());
+    let runner = DeviceRunner::new(Model { config: config.clone(), weights }, compute, options.kv_bytes)?;
+    let limits = runner.limits();
+    let kv_bytes = limits.blocks_total * config.kv_block_bytes();
+    let summary =
+        ModelSummary { config, weights_bytes, threads, isa, limits, kv_bytes, took: began.elapsed() };
+    Ok(Loaded { runner, tokenizer, summary })
+}

@@ -1,0 +1,83 @@
+//! How does a step plan become tokens? Checks the plan, runs the model over its rows and draws.
+
+use crate::config::ModelConfig;
+use crate::error::LoadError;
+use crate::forward::Model;
+use crate::sampler;
+use kernels::{AttentionShape, Compute};
+use sched::{Drawn, RowPlan, RunError, Runner, RunnerLimits, StepOutput, StepPlan};
+
+/// The runner on this machine's CPU: a model, its KV pool and the threads that compute.
+pub struct DeviceRunner {
+    model: Model,
+    compute: Compute,
+    /// `[layer][block][...]`; see `kernels::AttentionShape`. Bits of f16.
+    kv: Vec<u16>,
+    limits: RunnerLimits,
+}
+
+impl DeviceRunner {
+    pub(crate) fn new(model: Model, compute: Compute, kv_bytes: usize) -> Result<Self, LoadError> {
+        let block = model.config.kv_block_bytes();
+        // Block ids are 32 bits wide; no machine's memory reaches that.
+        let blocks_total = (kv_bytes / block).min(u32::MAX as usize);
+        if blocks_total == 0 {
+            return Err(LoadError::KvTooSmall { given: kv_bytes, block });
+        }
+        let limits = RunnerLimits {
+            block_tokens: AttentionShape::BLOCK_TOKENS,
+            blocks_total,
+            context_tokens_max: model.config.context_tokens,
+            vocab_tokens: model.weights.embedding.vocab(),
+        };
+        let kv = vec![0; model.config.layers * blocks_total * model.config.attention.block_elements()];
+        Ok(Self { model, compute, kv, limits })
+    }
+
+    /// The model's shape.
+    pub fn config(&self) -> &ModelConfig {
+        &self.model.config
+    }
+
+    /// The logits that a plan's draws would see, `[draw][vocab]`; for tests against other engines.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    pub fn logits(&mut self, plan: &StepPlan) -> Result<Vec<f32>, RunError> {
+        plan.check(&self.limits)?;
+        let tables = plan.rows.iter().map(table).collect::<Result<Vec<_>, _>>()?;
+        self.model.forward(&mut self.compute, &mut self.kv, &plan.rows, &tables)
+    }
+}
+
+/// A row's block table. More spans than one, or a shift, are passage KV, a later feature; see [`sched::Span`].
+fn table(row: &RowPlan) -> Result<Vec<u32>, RunError> {
+    match row.spans.as_slice() {
+        [span] if span.shift == 0 => Ok(span.blocks.iter().map(|block| block.0).collect()),
+        _ => {
+            Err(RunError::InvalidPlan(format!("{:?}: a row reads exactly one span, without shift", row.seq)))
+        }
+    }
+}
+
+impl Runner for DeviceRunner {
+    fn limits(&self) -> RunnerLimits {
+        self.limits
+    }
+
+    fn run(&mut self, plan: &StepPlan) -> Result<StepOutput, RunError> {
+        if plan.rows.is_empty() {
+            return Ok(StepOutput::default());
+        }
+        let mut logits = self.logits(plan)?;
+        let draws = plan.rows.iter().filter_map(|row| row.draw.as_ref().map(|draw| (row.seq, draw)));
+        let drawn = draws
+            .zip(logits.chunks_exact_mut(self.limits.vocab_tokens))
+            .map(|((seq, draw), logits)| {
+                let (token, logprob) = sampler::draw(logits, draw).map_err(|_| RunError::NotFinite(seq))?;
+                Ok(Drawn { seq, token, logprob })
+            })
+            .collect::<Result<Vec<_>, RunError>>()?;
+        Ok(StepOutput { drawn })
+    }
+}
