@@ -1,53 +1,249 @@
-//! How does a query become hits within its deadline?
+//! How does a query become hits within its deadline? Both arms side by side, then fusion.
 
-use crate::{Embed, IndexError, IndexInfo, Passage, PassageId, Query, SearchError, SearchResult};
-use budgets::{Clock, Limits};
+use crate::arm::{ArmError, Ranked};
+use crate::build::unit;
+use crate::fuse::{Fused, fuse, weight};
+use crate::lexical::Lexical;
+use crate::vector::{EXACT_PASSAGES_MAX, Vectors};
+use crate::{
+    Coverage, Embed, Hit, IndexError, IndexInfo, Passage, PassageId, Query, SearchError, SearchResult,
+    generation, rows,
+};
+use budgets::{Clock, Deadline, Limits, Moment, Stage, Timeline};
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Fewest candidates that each arm gives to fusion, however few hits are wanted: the best fused passage is often first
+/// in neither list.
+const DEPTH_MIN: usize = 50;
 
 /// An open generation; searches run side by side on a shared reference.
 pub struct Index {
     info: IndexInfo,
+    passages: Vec<Arc<Passage>>,
+    row_of: HashMap<PassageId, usize>,
+    rows_of: HashMap<String, Range<usize>>,
+    lexical: Lexical,
+    vectors: Vectors,
+    embed: Arc<dyn Embed>,
+    clock: Arc<dyn Clock>,
+    query_chars_max: usize,
+    hits_max: usize,
+}
+
+/// What an arm gave, and how long each of its stages took.
+struct Outcome {
+    found: Result<Vec<Ranked>, (Stage, ArmError)>,
+    spent: Vec<(Stage, Moment, Moment)>,
 }
 
 impl Index {
-    /// Opens the current generation in `dir`.
+    /// Opens the current generation in `dir` and checks its files; embeds nothing.
     ///
     /// # Errors
-    /// See [`IndexError`].
+    /// `Missing`, `OtherEmbedder`, `NewerFormat`, or `Damaged` with the file's name.
     pub fn open(
         dir: &Path,
         embed: Arc<dyn Embed>,
         clock: Arc<dyn Clock>,
         limits: &Limits,
     ) -> Result<Index, IndexError> {
-        let _ = (embed, clock, limits);
-        Err(IndexError::Missing { dir: dir.to_path_buf() })
+        let opened = generation::open(dir)?;
+        let manifest = &opened.manifest;
+        if manifest.embedder != embed.id() || manifest.dimensions != embed.dimensions() {
+            let name = |id: &str, dimensions: usize| format!("{id} ({dimensions} dimensions)");
+            return Err(IndexError::OtherEmbedder {
+                built_with: name(&manifest.embedder, manifest.dimensions),
+                given: name(embed.id(), embed.dimensions()),
+            });
+        }
+        let vectors = if manifest.passages > EXACT_PASSAGES_MAX {
+            Vectors::open_graph(&opened.path)?
+        } else {
+            Vectors::Exact { dimensions: manifest.dimensions, values: rows::read_vectors(&opened)? }
+        };
+        let lexical = Lexical::open(&opened.path.join(generation::LEXICAL))?;
+        let passages: Vec<Arc<Passage>> = rows::read_passages(&opened)?.into_iter().map(Arc::new).collect();
+        let mut rows_of: HashMap<String, Range<usize>> = HashMap::new();
+        for (row, passage) in passages.iter().enumerate() {
+            // A document's passages stand together, so a range holds them.
+            rows_of.entry(passage.document_id.clone()).or_insert(row..row).end = row + 1;
+        }
+        Ok(Index {
+            info: IndexInfo {
+                generation: manifest.generation,
+                documents: manifest.documents,
+                passages: passages.len(),
+                embedder: manifest.embedder.clone(),
+            },
+            row_of: passages.iter().enumerate().map(|(row, passage)| (passage.id, row)).collect(),
+            rows_of,
+            passages,
+            lexical,
+            vectors,
+            embed,
+            clock,
+            query_chars_max: limits.query_chars_max,
+            hits_max: limits.search_hits_max,
+        })
     }
 
     /// Searches; blocks the calling thread, so async callers hand it to a blocking pool.
     ///
+    /// An arm that has not finished at the deadline, or that failed, is missing from `coverage` and the other arm's
+    /// hits are returned. The embedder cannot be interrupted: a call that began in time is waited for.
+    ///
     /// # Errors
-    /// See [`SearchError`].
+    /// An empty or overlong query; both arms late or broken.
     pub fn search(&self, query: &Query<'_>) -> Result<SearchResult, SearchError> {
-        let _ = query;
-        Err(SearchError::EmptyQuery)
+        self.check(query)?;
+        let limit = query.limit.clamp(1, self.hits_max.max(1));
+        let depth = DEPTH_MIN.max(2 * limit);
+        let (lexical, vector) = self.both_arms(query, depth);
+        let mut timeline = Timeline::default();
+        for (stage, from, to) in lexical.spent.iter().chain(&vector.spent) {
+            timeline.add(*stage, to.since(*from));
+        }
+        let coverage = Coverage { lexical: lexical.found.is_ok(), vector: vector.found.is_ok() };
+        let (lexical, vector) = match (lexical.found, vector.found) {
+            (Err(lexical), Err(vector)) => return Err(both_failed(lexical, vector)),
+            (lexical, vector) => (found(lexical), found(vector)),
+        };
+        let began = self.clock.now();
+        let fused =
+            fuse(&lexical, &vector, |row| self.passages.get(row).map_or(0.0, |one| weight(&one.headings)));
+        let hits = self.hits(&fused, limit);
+        timeline.add(Stage::Fuse, self.clock.now().since(began));
+        Ok(SearchResult { hits, timeline, coverage, generation: self.info.generation })
     }
 
     /// The passage with that name.
     pub fn get(&self, id: PassageId) -> Option<Arc<Passage>> {
-        let _ = id;
-        None
+        self.row_of.get(&id).and_then(|row| self.passages.get(*row)).cloned()
     }
 
     /// The passages of a document, in reading order; empty when the index has no such document.
     pub fn passages_of(&self, document_id: &str) -> Vec<Arc<Passage>> {
-        let _ = document_id;
-        Vec::new()
+        let rows = self.rows_of.get(document_id).cloned().unwrap_or(0..0);
+        self.passages.get(rows).unwrap_or_default().to_vec()
     }
 
     /// What was opened.
     pub fn info(&self) -> IndexInfo {
         self.info.clone()
     }
+
+    fn check(&self, query: &Query<'_>) -> Result<(), SearchError> {
+        let chars = query.text.chars().count();
+        if chars > self.query_chars_max {
+            return Err(SearchError::QueryTooLong { chars, chars_max: self.query_chars_max });
+        }
+        // Punctuation alone has no terms and no meaning that an embedder knows.
+        match query.text.chars().any(char::is_alphanumeric) {
+            true => Ok(()),
+            false => Err(SearchError::EmptyQuery),
+        }
+    }
+
+    /// The lexical arm on a thread of its own, the vector arm on this one.
+    fn both_arms(&self, query: &Query<'_>, depth: usize) -> (Outcome, Outcome) {
+        let lexical = || self.lexical_arm(query.text, depth, query.deadline);
+        std::thread::scope(|scope| {
+            let beside = std::thread::Builder::new().name("lexical".into()).spawn_scoped(scope, lexical);
+            let vector = self.vector_arm(query.text, depth, query.deadline);
+            let lexical = match beside {
+                Ok(thread) => thread.join().unwrap_or_else(|_| broken(Stage::Lexical)),
+                // No thread to be had: one after the other then, still within the deadline.
+                Err(_) => lexical(),
+            };
+            (lexical, vector)
+        })
+    }
+
+    fn lexical_arm(&self, text: &str, depth: usize, deadline: Deadline) -> Outcome {
+        let began = self.clock.now();
+        let search = || self.lexical.search(text, depth, deadline, self.clock.as_ref());
+        let found = catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|_| Err(panicked()));
+        Outcome {
+            found: found.map_err(|error| (Stage::Lexical, error)),
+            spent: vec![(Stage::Lexical, began, self.clock.now())],
+        }
+    }
+
+    fn vector_arm(&self, text: &str, depth: usize, deadline: Deadline) -> Outcome {
+        let began = self.clock.now();
+        let embedded = catch_unwind(AssertUnwindSafe(|| self.embed_query(text, deadline)));
+        let embedded = embedded.unwrap_or_else(|_| Err(panicked()));
+        let between = self.clock.now();
+        let mut spent = vec![(Stage::Embed, began, between)];
+        let query = match embedded {
+            Ok(query) => query,
+            Err(error) => return Outcome { found: Err((Stage::Embed, error)), spent },
+        };
+        let search = || self.vectors.search(&query, depth, deadline, self.clock.as_ref());
+        let found = catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|_| Err(panicked()));
+        spent.push((Stage::Vector, between, self.clock.now()));
+        Outcome { found: found.map_err(|error| (Stage::Vector, error)), spent }
+    }
+
+    fn embed_query(&self, text: &str, deadline: Deadline) -> Result<Vec<f32>, ArmError> {
+        if deadline.expired(self.clock.now()) {
+            return Err(ArmError::Expired);
+        }
+        let vectors = self.embed.embed(&[text]).map_err(|error| ArmError::Failed(error.0))?;
+        let vector = vectors.into_iter().next().ok_or_else(|| ArmError::Failed("no vector".into()))?;
+        if deadline.expired(self.clock.now()) {
+            return Err(ArmError::Expired);
+        }
+        unit(vector, self.embed.dimensions()).map_err(ArmError::Failed)
+    }
+
+    /// The first `limit` passages, of each text only the best.
+    fn hits(&self, fused: &[Fused], limit: usize) -> Vec<Hit> {
+        let mut texts = HashSet::new();
+        let passages = fused.iter().filter_map(|one| Some((one, self.passages.get(one.row)?)));
+        passages
+            .filter(|(_, passage)| texts.insert(passage.text.as_str()))
+            .take(limit)
+            .map(|(one, passage)| Hit {
+                passage: Arc::clone(passage),
+                score: one.score,
+                lexical: one.lexical,
+                vector: one.vector,
+            })
+            .collect()
+    }
+}
+
+fn panicked() -> ArmError {
+    ArmError::Failed("it panicked".into())
+}
+
+fn broken(stage: Stage) -> Outcome {
+    Outcome { found: Err((stage, panicked())), spent: Vec::new() }
+}
+
+/// An arm's list; an arm that is missing gives none, and a broken one is worth a line in the log.
+fn found(arm: Result<Vec<Ranked>, (Stage, ArmError)>) -> Vec<Ranked> {
+    arm.unwrap_or_else(|(stage, error)| {
+        if let ArmError::Failed(message) = error {
+            tracing::warn!(stage = stage.name(), message, "one arm of a search failed");
+        }
+        Vec::new()
+    })
+}
+
+/// A fault is told rather than a delay, because it will not pass by asking again with more time.
+fn both_failed(lexical: (Stage, ArmError), vector: (Stage, ArmError)) -> SearchError {
+    let expired = SearchError::Expired { stage: vector.0 };
+    [lexical, vector]
+        .into_iter()
+        .find_map(|(stage, error)| match error {
+            ArmError::Failed(message) => Some(SearchError::Arm { stage, message }),
+            ArmError::Expired => None,
+        })
+        .unwrap_or(expired)
 }

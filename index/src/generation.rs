@@ -1,0 +1,277 @@
+//! How does an index lie on disk, so that a crash at any moment leaves a whole one?
+//!
+//!     DIR/CURRENT            one line: the name of the generation to open, and the hash of its manifest
+//!     DIR/build.lock         held while a build runs
+//!     DIR/gen-00000007/      one immutable generation
+//!         manifest.json      format, embedder, counts, and size and hash of every other file
+//!         passages.jsonl     one passage a line; a passage's row is its line
+//!         vectors.f32        the passages' vectors behind one another, little-endian
+//!         graph.hnsw.*       the graph over the vectors, for large indexes only
+//!         lexical/           tantivy's files
+//!
+//! A generation is written and synced completely before CURRENT is replaced; what CURRENT does not name is rubbish
+//! that the next build removes.
+
+use crate::IndexError;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Format that this release writes, and the newest that it reads.
+pub(crate) const FORMAT: u32 = 1;
+/// Counts up when the text that is embedded for a passage is put together in another way, so that no vector of the old
+/// way is reused for the new.
+pub(crate) const EMBEDDED_TEXT_VERSION: u32 = 1;
+
+pub(crate) const PASSAGES: &str = "passages.jsonl";
+pub(crate) const VECTORS: &str = "vectors.f32";
+pub(crate) const LEXICAL: &str = "lexical";
+const CURRENT: &str = "CURRENT";
+const LOCK: &str = "build.lock";
+const MANIFEST: &str = "manifest.json";
+const PREFIX: &str = "gen-";
+/// Largest manifest that is read, in bytes.
+const MANIFEST_BYTES_MAX: u64 = 16 << 20;
+
+/// What a generation is, in its own words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) format: u32,
+    pub(crate) generation: u64,
+    pub(crate) embedder: String,
+    pub(crate) dimensions: usize,
+    pub(crate) embedded_text_version: u32,
+    pub(crate) documents: usize,
+    pub(crate) passages: usize,
+    /// Every file but this one, by its path in the generation.
+    pub(crate) files: Vec<FileEntry>,
+}
+
+/// A file as it was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FileEntry {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) sha256: String,
+}
+
+/// The part of a manifest that every format keeps.
+#[derive(Deserialize)]
+struct FormatOnly {
+    format: u32,
+}
+
+/// A generation whose files are as they were written.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) path: PathBuf,
+    pub(crate) manifest: Manifest,
+}
+
+pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> IndexError + '_ {
+    move |source| IndexError::Io { path: path.to_path_buf(), source }
+}
+
+pub(crate) fn damaged(file: &Path, problem: impl Into<String>) -> IndexError {
+    IndexError::Damaged { file: file.to_path_buf(), problem: problem.into() }
+}
+
+/// Keeps other builds out of `dir` until it is dropped.
+///
+/// # Errors
+/// `Busy` while another build holds it.
+pub(crate) fn lock(dir: &Path) -> Result<File, IndexError> {
+    fs::create_dir_all(dir).map_err(io(dir))?;
+    let path = dir.join(LOCK);
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(IndexError::Busy { dir: dir.to_path_buf() }),
+        Err(fs::TryLockError::Error(source)) => Err(IndexError::Io { path, source }),
+    }
+}
+
+/// Name and manifest hash of the generation that CURRENT names.
+fn current(dir: &Path) -> Result<(String, String), IndexError> {
+    let path = dir.join(CURRENT);
+    let line = match fs::read_to_string(&path) {
+        Ok(line) => line,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(IndexError::Missing { dir: dir.to_path_buf() });
+        }
+        Err(error) => return Err(damaged(&path, error.to_string())),
+    };
+    match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [name, hash] if number(name).is_some() => Ok((name.to_string(), hash.to_string())),
+        _ => Err(damaged(&path, "does not name a generation")),
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+/// Finds the current generation and checks its files.
+///
+/// # Errors
+/// `Missing`, `NewerFormat`, `Damaged`.
+pub(crate) fn open(dir: &Path) -> Result<Opened, IndexError> {
+    let (mut name, mut hash) = current(dir)?;
+    loop {
+        let outcome = open_named(dir, &name, &hash);
+        // A build may have replaced and removed this generation meanwhile; then the new one is wanted.
+        let now = current(dir)?;
+        if outcome.is_ok() || now.0 == name {
+            return outcome;
+        }
+        (name, hash) = now;
+    }
+}
+
+fn open_named(dir: &Path, name: &str, hash: &str) -> Result<Opened, IndexError> {
+    let path = dir.join(name);
+    let file = path.join(MANIFEST);
+    let mut bytes = Vec::new();
+    File::open(&file)
+        .and_then(|manifest| manifest.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes))
+        .map_err(|error| damaged(&file, error.to_string()))?;
+    let format: FormatOnly =
+        serde_json::from_slice(&bytes).map_err(|error| damaged(&file, error.to_string()))?;
+    if format.format > FORMAT {
+        return Err(IndexError::NewerFormat { found: format.format, known: FORMAT });
+    }
+    if sha256(&bytes) != hash {
+        return Err(damaged(&file, "its checksum differs"));
+    }
+    let manifest: Manifest =
+        serde_json::from_slice(&bytes).map_err(|error| damaged(&file, error.to_string()))?;
+    for entry in &manifest.files {
+        let file = path.join(&entry.name);
+        let found = describe(&path, &entry.name).map_err(|error| damaged(&file, error.to_string()))?;
+        if found.bytes != entry.bytes {
+            return Err(damaged(&file, format!("has {} bytes instead of {}", found.bytes, entry.bytes)));
+        }
+        if found.sha256 != entry.sha256 {
+            return Err(damaged(&file, "its checksum differs"));
+        }
+    }
+    Ok(Opened { path, manifest })
+}
+
+/// Makes the folder of the next generation; the caller holds the lock.
+pub(crate) fn begin(dir: &Path) -> Result<(u64, PathBuf), IndexError> {
+    let mut last = 0;
+    for entry in fs::read_dir(dir).map_err(io(dir))? {
+        let entry = entry.map_err(io(dir))?;
+        last = last.max(number(&entry.file_name().to_string_lossy()).unwrap_or(0));
+    }
+    let path = dir.join(format!("{PREFIX}{:08}", last + 1));
+    fs::create_dir(&path).map_err(io(&path))?;
+    Ok((last + 1, path))
+}
+
+/// Syncs a complete generation, writes its manifest and makes it the current one, then removes all others.
+///
+/// `manifest.files` is filled in here.
+pub(crate) fn publish(dir: &Path, path: &Path, mut manifest: Manifest) -> Result<(), IndexError> {
+    manifest.files = files_below(path, Path::new(""))?;
+    for entry in &manifest.files {
+        sync(&path.join(&entry.name))?;
+    }
+    let file = path.join(MANIFEST);
+    let bytes = serde_json::to_vec_pretty(&manifest)
+        .map_err(|error| IndexError::Io { path: file.clone(), source: std::io::Error::other(error) })?;
+    write_synced(&file, &bytes)?;
+    let lexical = path.join(LEXICAL);
+    for folder in [lexical.as_path(), path, dir] {
+        sync(folder)?;
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let line = format!("{name} {}\n", sha256(&bytes));
+    let draft = dir.join("CURRENT.new");
+    write_synced(&draft, line.as_bytes())?;
+    let current = dir.join(CURRENT);
+    fs::rename(&draft, &current).map_err(io(&current))?;
+    sync(dir)?;
+    remove_others(dir, &name);
+    Ok(())
+}
+
+/// Removes every generation but `keep`. What cannot be removed stays for the next build; it does no harm but take room.
+fn remove_others(dir: &Path, keep: &str) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name != keep && number(&name).is_some() {
+            if let Err(error) = fs::remove_dir_all(entry.path()) {
+                tracing::warn!(generation = %name, %error, "an old generation could not be removed");
+            }
+        }
+    }
+}
+
+/// Every file of a generation but lock files, which come and go.
+fn files_below(root: &Path, below: &Path) -> Result<Vec<FileEntry>, IndexError> {
+    let folder = root.join(below);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(io(&folder))? {
+        names.push(entry.map_err(io(&folder))?.file_name());
+    }
+    names.sort();
+    let mut files = Vec::new();
+    for name in names.iter().filter(|name| !name.to_string_lossy().starts_with('.')) {
+        let below = below.join(name);
+        if root.join(&below).is_dir() {
+            files.extend(files_below(root, &below)?);
+        } else {
+            let name = below.to_string_lossy().into_owned();
+            files.push(describe(root, &name).map_err(io(&root.join(&below)))?);
+        }
+    }
+    Ok(files)
+}
+
+fn describe(root: &Path, name: &str) -> Result<FileEntry, std::io::Error> {
+    let mut file = File::open(root.join(name))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0u8; 1 << 18];
+    let mut bytes = 0;
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(FileEntry { name: name.to_string(), bytes, sha256: hex(&hash.finalize()) });
+        }
+        bytes += read as u64;
+        hash.update(&buffer[..read]);
+    }
+}
+
+/// Writes a file and waits until it is on disk.
+pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), IndexError> {
+    let write = || {
+        let mut file = File::create(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(io(path))
+}
+
+fn sync(path: &Path) -> Result<(), IndexError> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(io(path))
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing into a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

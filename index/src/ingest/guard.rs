@@ -1,0 +1,117 @@
+//! How is a file read when neither its size, its encoding nor its parser can be trusted?
+
+use super::{Document, Format, Found, LineIndex, html, markdown, pdf, rst, text};
+use budgets::Limits;
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Longest time for parsing one file; a parser that needs more is taken to loop.
+const PARSE_SECONDS_MAX: u64 = 60;
+/// Parsers recurse on hostile nesting; an overflow would end the process, so they get room.
+const PARSE_STACK_BYTES: usize = 64 << 20;
+
+/// Reads and parses a file; the error says in words for people why it is skipped.
+pub(crate) fn read(found: &Found, limits: &Limits) -> Result<Document, String> {
+    let bytes = load(found, limits.document_bytes_max)?;
+    let (format, pages_max) = (found.format, limits.document_pages_max);
+    guarded(Duration::from_secs(PARSE_SECONDS_MAX), move || parse(format, bytes, pages_max))
+}
+
+/// Runs `parse` on a thread of its own and survives its panic and its failure to end.
+fn guarded<T: Send + 'static>(
+    patience: Duration,
+    parse: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let run = move || {
+        let outcome =
+            catch_unwind(AssertUnwindSafe(parse)).unwrap_or_else(|_| Err("its parser failed".into()));
+        // The receiver is gone when patience ran out; nobody wants the outcome then.
+        let _ = sender.send(outcome);
+    };
+    let started = std::thread::Builder::new().name("ingest".into()).stack_size(PARSE_STACK_BYTES).spawn(run);
+    started.map_err(|error| format!("no thread to parse it: {error}"))?;
+    match receiver.recv_timeout(patience) {
+        Ok(outcome) => outcome,
+        Err(_) => Err(format!("parsing took longer than {} s", patience.as_secs_f32())),
+    }
+}
+
+fn load(found: &Found, bytes_max: u64) -> Result<Vec<u8>, String> {
+    let too_large = || format!("larger than {bytes_max} bytes");
+    let meta = std::fs::metadata(&found.path).map_err(|error| error.to_string())?;
+    if !meta.is_file() {
+        return Err("not a file".into());
+    }
+    if meta.len() > bytes_max {
+        return Err(too_large());
+    }
+    let file = std::fs::File::open(&found.path).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
+    // The file may grow while it is read, so the bound holds here too.
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(too_large());
+    }
+    Ok(bytes)
+}
+
+fn parse(format: Format, bytes: Vec<u8>, pages_max: usize) -> Result<Document, String> {
+    if format == Format::Pdf {
+        return pdf::read(&bytes, pages_max);
+    }
+    let (source, lossy) = decode(bytes)?;
+    let mut document = match format {
+        Format::Markdown => markdown::read(&source),
+        Format::Rst => rst::read(&source),
+        Format::Html => html::read(&source),
+        Format::Text | Format::Pdf => text::read(&source),
+    };
+    document.mark_exact(&source);
+    document.lines = Some(LineIndex::new(&source));
+    document.lossy = lossy;
+    Ok(document)
+}
+
+/// UTF-8, with every byte that is none replaced by a question mark: one byte for one byte, so that spans stay true.
+fn decode(bytes: Vec<u8>) -> Result<(String, bool), String> {
+    if bytes.contains(&0) {
+        return Err("binary, not text".into());
+    }
+    let bytes = match String::from_utf8(bytes) {
+        Ok(text) => return Ok((text, false)),
+        Err(error) => error.into_bytes(),
+    };
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    Ok((text, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_and_a_loop_are_reasons_not_ends() {
+        let panicked = guarded(Duration::from_secs(5), || -> Result<(), String> { panic!("on purpose") });
+        assert_eq!(panicked, Err("its parser failed".to_string()));
+        let looped = guarded(Duration::from_millis(20), || -> Result<(), String> {
+            std::thread::sleep(Duration::from_secs(2));
+            Ok(())
+        });
+        assert!(looped.unwrap_err().contains("longer than"));
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_keep_their_places() {
+        let (text, lossy) = decode(b"caf\xe9 au lait".to_vec()).unwrap();
+        assert_eq!((text.as_str(), lossy), ("caf? au lait", true));
+        assert_eq!(decode("café".into()).unwrap(), ("café".to_string(), false));
+        assert!(decode(vec![b'a', 0, b'b']).is_err());
+    }
+}

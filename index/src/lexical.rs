@@ -1,0 +1,175 @@
+//! Which passages share the query's terms? BM25 in tantivy over title, headings and text.
+
+use crate::arm::{ArmError, Ranked, TopRows};
+use crate::{IndexError, Passage};
+use budgets::{Clock, Deadline};
+use std::path::Path;
+use tantivy::query::{BooleanQuery, BoostQuery, DisjunctionMaxQuery, EnableScoring, Query, TermQuery};
+use tantivy::schema::{FAST, Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
+use tantivy::tokenizer::{
+    AsciiFoldingFilter, Language, LowerCaser, RemoveLongFilter, SimpleTokenizer, Stemmer, StopWordFilter,
+    TextAnalyzer,
+};
+use tantivy::{DocSet, Index, IndexReader, ReloadPolicy, TERMINATED, TantivyDocument, Term};
+
+/// Name of the analyzer; part of the format, because terms in the index are this analyzer's.
+const ANALYZER: &str = "english";
+/// Memory for terms before they go to disk.
+const WRITER_BYTES: usize = 64 << 20;
+/// Longest word that is indexed, in bytes.
+const WORD_BYTES_MAX: usize = 60;
+/// Most different terms of one query that are looked up; later ones are left out.
+const QUERY_TERMS_MAX: usize = 128;
+/// Documents between two looks at the clock.
+const DOCUMENTS_PER_CHECK: usize = 256;
+/// Weight of a term's best field is whole; the other fields that hold it add this share.
+const OTHER_FIELDS_SHARE: f32 = 0.3;
+
+/// Weights of the three fields. Title and headings count a little more than text, for they say what a passage is
+/// about, yet not much: they repeat over all passages of a document or section.
+const TITLE_BOOST: f32 = 1.2;
+const HEADINGS_BOOST: f32 = 1.3;
+const TEXT_BOOST: f32 = 1.0;
+
+/// An open lexical index.
+pub(crate) struct Lexical {
+    reader: IndexReader,
+    analyzer: TextAnalyzer,
+    fields: Fields,
+}
+
+#[derive(Clone, Copy)]
+struct Fields {
+    row: Field,
+    title: Field,
+    headings: Field,
+    text: Field,
+}
+
+const ROW: &str = "row";
+
+fn schema() -> (Schema, Fields) {
+    // Positions are left out: there are no phrase queries, and they are the largest part of an index.
+    let indexing = TextFieldIndexing::default()
+        .set_tokenizer(ANALYZER)
+        .set_index_option(IndexRecordOption::WithFreqs)
+        .set_fieldnorms(true);
+    let words = TextOptions::default().set_indexing_options(indexing);
+    let mut schema = Schema::builder();
+    let row = schema.add_u64_field(ROW, FAST);
+    let title = schema.add_text_field("title", words.clone());
+    let headings = schema.add_text_field("headings", words.clone());
+    let text = schema.add_text_field("text", words);
+    (schema.build(), Fields { row, title, headings, text })
+}
+
+fn analyzer() -> Result<TextAnalyzer, IndexError> {
+    let stop_words = StopWordFilter::new(Language::English)
+        .ok_or_else(|| IndexError::Lexical("no English stop words in this build".into()))?;
+    Ok(TextAnalyzer::builder(SimpleTokenizer::default())
+        .filter(RemoveLongFilter::limit(WORD_BYTES_MAX))
+        .filter(LowerCaser)
+        .filter(AsciiFoldingFilter)
+        .filter(stop_words)
+        .filter(Stemmer::new(Language::English))
+        .build())
+}
+
+/// Writes the lexical index of `passages` into the empty folder `dir`; a passage's row is its place in the slice.
+pub(crate) fn write(dir: &Path, passages: &[Passage]) -> Result<(), IndexError> {
+    let (schema, fields) = schema();
+    let index = Index::create_in_dir(dir, schema).map_err(failed)?;
+    index.tokenizers().register(ANALYZER, analyzer()?);
+    // One thread, so that the same passages give the same segments.
+    let mut writer = index.writer_with_num_threads(1, WRITER_BYTES).map_err(failed)?;
+    for (row, passage) in passages.iter().enumerate() {
+        let mut document = TantivyDocument::new();
+        document.add_u64(fields.row, row as u64);
+        document.add_text(fields.title, &passage.title);
+        document.add_text(fields.headings, passage.headings.join("\n"));
+        document.add_text(fields.text, &passage.text);
+        writer.add_document(document).map_err(failed)?;
+    }
+    writer.commit().map_err(failed)?;
+    writer.wait_merging_threads().map_err(failed)
+}
+
+fn failed(error: tantivy::TantivyError) -> IndexError {
+    IndexError::Lexical(error.to_string())
+}
+
+impl Lexical {
+    /// Opens what [`write`] wrote.
+    pub(crate) fn open(dir: &Path) -> Result<Lexical, IndexError> {
+        let index = Index::open_in_dir(dir).map_err(failed)?;
+        let analyzer = analyzer()?;
+        index.tokenizers().register(ANALYZER, analyzer.clone());
+        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(failed)?;
+        Ok(Lexical { reader, analyzer, fields: schema().1 })
+    }
+
+    /// The best `depth` passages for `text`, best first; none when no term of it is left after stop words.
+    ///
+    /// Terms are taken from the text by the analyzer; the text never meets a query parser, so no text is malformed.
+    pub(crate) fn search(
+        &self,
+        text: &str,
+        depth: usize,
+        deadline: Deadline,
+        clock: &dyn Clock,
+    ) -> Result<Vec<Ranked>, ArmError> {
+        if deadline.expired(clock.now()) {
+            return Err(ArmError::Expired);
+        }
+        let searcher = self.reader.searcher();
+        let query = self.query(text);
+        let failed = |error: tantivy::TantivyError| ArmError::Failed(error.to_string());
+        let weight = query.weight(EnableScoring::enabled_from_searcher(&searcher)).map_err(failed)?;
+        let mut top = TopRows::new(depth);
+        let mut seen = 0;
+        for segment in searcher.segment_readers() {
+            let rows = segment.fast_fields().u64(ROW).map_err(failed)?;
+            // A loop of our own instead of a collector, because a collector cannot stop.
+            let mut scorer = weight.scorer(segment, 1.0).map_err(failed)?;
+            let mut document = scorer.doc();
+            while document != TERMINATED {
+                seen += 1;
+                if seen % DOCUMENTS_PER_CHECK == 0 && deadline.expired(clock.now()) {
+                    return Err(ArmError::Expired);
+                }
+                let row = rows.first(document).and_then(|row| usize::try_from(row).ok());
+                if let Some(row) = row {
+                    top.offer(row, scorer.score());
+                }
+                document = scorer.advance();
+            }
+        }
+        match deadline.expired(clock.now()) {
+            true => Err(ArmError::Expired),
+            false => Ok(top.into_ranked()),
+        }
+    }
+
+    /// Any of the terms; each counts by the field that holds it best.
+    fn query(&self, text: &str) -> BooleanQuery {
+        let mut terms: Vec<String> = Vec::new();
+        let mut analyzer = self.analyzer.clone();
+        let mut stream = analyzer.token_stream(text);
+        while terms.len() < QUERY_TERMS_MAX && stream.advance() {
+            let term = &stream.token().text;
+            if !terms.contains(term) {
+                terms.push(term.clone());
+            }
+        }
+        let Fields { title, headings, text, .. } = self.fields;
+        let term_query = |term: &String| -> Box<dyn Query> {
+            let in_field = |(field, boost): (Field, f32)| -> Box<dyn Query> {
+                let query = TermQuery::new(Term::from_field_text(field, term), IndexRecordOption::WithFreqs);
+                Box::new(BoostQuery::new(Box::new(query), boost))
+            };
+            let fields = [(title, TITLE_BOOST), (headings, HEADINGS_BOOST), (text, TEXT_BOOST)];
+            Box::new(DisjunctionMaxQuery::with_tie_breaker(fields.map(in_field).into(), OTHER_FIELDS_SHARE))
+        };
+        BooleanQuery::union(terms.iter().map(term_query).collect())
+    }
+}

@@ -1,0 +1,396 @@
+//! Does an index that is built, opened and searched from outside keep its promises?
+
+mod fake;
+
+use budgets::{Deadline, Limits, ManualClock, Moment, SystemClock};
+use fake::{BagOfWords, Embedder};
+use index::{
+    Coverage, Embed, Index, IndexError, PassageId, Phase, Progress, Query, SearchError, Summary, build,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A folder of documents and one for the index, both gone with the test.
+struct World {
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    fn new(files: &[(&str, &str)]) -> World {
+        let world = World { dir: tempfile::tempdir().unwrap() };
+        fs::create_dir(world.docs()).unwrap();
+        files.iter().for_each(|(name, text)| world.write(name, text.as_bytes()));
+        world
+    }
+
+    fn docs(&self) -> PathBuf {
+        self.dir.path().join("docs")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        let path = self.docs().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    fn build(&self) -> Summary {
+        self.try_build(&Embedder::default()).unwrap()
+    }
+
+    fn try_build(&self, embed: &Embedder) -> Result<Summary, IndexError> {
+        build(&[self.docs()], &self.data(), embed, &Limits::default(), &mut |_| {})
+    }
+
+    fn open(&self) -> Index {
+        self.try_open(Embedder::default()).unwrap()
+    }
+
+    fn try_open(&self, embed: Embedder) -> Result<Index, IndexError> {
+        Index::open(&self.data(), Arc::new(embed), Arc::new(SystemClock::default()), &Limits::default())
+    }
+
+    /// The folder of the one generation.
+    fn generation(&self) -> PathBuf {
+        let generations: Vec<PathBuf> = fs::read_dir(self.data())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_dir())
+            .collect();
+        assert_eq!(generations.len(), 1, "{generations:?}");
+        generations[0].clone()
+    }
+}
+
+fn ask(text: &str) -> Query<'_> {
+    Query { text, limit: 5, deadline: Deadline::NEVER }
+}
+
+fn documents(index: &Index, text: &str) -> Vec<String> {
+    index.search(&ask(text)).unwrap().hits.iter().map(|hit| hit.passage.document_id.clone()).collect()
+}
+
+const CATS: (&str, &str) =
+    ("cats.md", "# Cats\n\nCats purr when they rest.\n\n## Food\n\nThey hunt mice at night.\n");
+const DOGS: (&str, &str) = ("pets/dogs.txt", "Dogs bark at strangers.\n\nThey fetch sticks.\n");
+const FISH: (&str, &str) = ("fish.rst", "Fish\n====\n\nFish swim in :term:`water`.\n");
+const BIRD: (&str, &str) = ("bird.html", "<title>Birds</title><body><p>Birds sing at dawn.</p></body>");
+
+#[test]
+fn what_was_built_is_found_again() {
+    let world = World::new(&[CATS, DOGS, FISH, BIRD, ("notes.csv", "a,b"), (".hidden.md", "secret")]);
+    let summary = world.build();
+    assert_eq!((summary.documents, summary.passages, summary.generation), (4, 5, 1));
+    assert_eq!((summary.other_files, summary.skipped.len()), (1, 0));
+    let index = world.open();
+    let info = index.info();
+    assert_eq!((info.documents, info.passages, info.embedder.as_str()), (4, 5, "bag of words"));
+
+    let result = index.search(&ask("do cats purr?")).unwrap();
+    assert_eq!(result.coverage, Coverage { lexical: true, vector: true });
+    let hit = &result.hits[0];
+    assert_eq!(hit.passage.text, "Cats purr when they rest.");
+    assert_eq!((hit.lexical.unwrap().rank, hit.vector.unwrap().rank), (1, 1));
+    assert!((hit.score - 2.0 / 61.0).abs() < 1e-6);
+    assert_eq!(index.get(hit.passage.id).unwrap().text, hit.passage.text);
+    assert!(index.get(PassageId(1)).is_none());
+
+    assert_eq!(documents(&index, "barking")[0], "pets/dogs.txt");
+    assert_eq!(documents(&index, "swimming in the water")[0], "fish.rst");
+    assert_eq!(documents(&index, "who sings at dawn")[0], "bird.html");
+    let food = index.passages_of("cats.md");
+    assert_eq!((food.len(), &food[1].headings[..]), (2, &["Food".to_string()][..]));
+    assert!(index.passages_of("none.md").is_empty());
+}
+
+#[test]
+fn no_query_is_malformed() {
+    let world = World::new(&[CATS, DOGS]);
+    world.build();
+    let index = world.open();
+    for text in [
+        "\"cats",
+        "title:cats AND (",
+        "cats^^2 ~ [a TO",
+        "c++ \\",
+        "the of and",
+        "🐈 cats",
+        "+-!(){}[]^\"~*?:\\/ a",
+    ] {
+        assert!(index.search(&ask(text)).is_ok(), "{text}");
+    }
+    for text in ["", "  \n", "?!", "\"\""] {
+        assert_eq!(index.search(&ask(text)).unwrap_err(), SearchError::EmptyQuery, "{text}");
+    }
+    let long = "a".repeat(4_001);
+    let error = index.search(&ask(&long)).unwrap_err();
+    assert_eq!(error, SearchError::QueryTooLong { chars: 4_001, chars_max: 4_000 });
+    assert_eq!(index.search(&Query { limit: 0, ..ask("cats") }).unwrap().hits.len(), 1);
+}
+
+#[test]
+fn equal_texts_are_shown_once() {
+    let world = World::new(&[("a.txt", "Cats purr."), ("b.txt", "Cats purr."), ("c.txt", "Cats sleep.")]);
+    world.build();
+    assert_eq!(documents(&world.open(), "cats purr"), ["a.txt", "c.txt"]);
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named_and_the_rest_is_indexed() {
+    let world = World::new(&[CATS, ("empty.md", " \n"), ("fake.pdf", "not one")]);
+    world.write("binary.txt", b"abc\0def");
+    world.write("latin.txt", b"caf\xe9 society");
+    world.write("large.txt", &vec![b'a'; 2_000]);
+    let limits = Limits { document_bytes_max: 1_000, ..Limits::default() };
+    let summary = build(&[world.docs()], &world.data(), &Embedder::default(), &limits, &mut |_| {}).unwrap();
+    let skipped: Vec<(String, String)> = summary
+        .skipped
+        .iter()
+        .map(|skipped| {
+            (skipped.path.file_name().unwrap().to_string_lossy().into_owned(), skipped.reason.clone())
+        })
+        .collect();
+    let expected = [
+        ("binary.txt", "binary, not text"),
+        ("empty.md", "no text in it"),
+        ("fake.pdf", "not a PDF"),
+        ("large.txt", "larger than 1000 bytes"),
+    ];
+    assert_eq!(skipped, expected.map(|(path, reason)| (path.to_string(), reason.to_string())));
+    assert_eq!(summary.lossy, [world.docs().join("latin.txt")]);
+    assert_eq!(documents(&world.open(), "society")[0], "latin.txt");
+}
+
+#[test]
+fn a_pdf_is_read_page_by_page() {
+    let world = World::new(&[]);
+    world.write("two.pdf", &fake::pdf(&["Herons stand still.", "Storks clatter."]));
+    let summary = world.build();
+    assert_eq!(summary.passages, 1);
+    let index = world.open();
+    let passage = &index.passages_of("two.pdf")[0];
+    assert_eq!(
+        (passage.text.as_str(), passage.span.page),
+        ("Herons stand still.\n\nStorks clatter.", Some(1))
+    );
+
+    let limits = Limits { document_pages_max: 1, ..Limits::default() };
+    let error =
+        build(&[world.docs()], &world.data(), &Embedder::default(), &limits, &mut |_| {}).unwrap_err();
+    assert!(matches!(error, IndexError::Nothing { files: 1, skipped: 1 }), "{error}");
+    assert_eq!(world.open().info().generation, 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_and_overlapping_paths_index_each_file_once() {
+    use std::os::unix::fs::symlink;
+    let world = World::new(&[CATS, DOGS, ("more/cats.md", "Other cats.")]);
+    symlink(world.docs(), world.docs().join("pets/up")).unwrap();
+    symlink(world.docs().join("cats.md"), world.docs().join("same.md")).unwrap();
+    symlink(world.docs().join("gone"), world.docs().join("broken.md")).unwrap();
+    let paths = [world.docs(), world.docs().join("cats.md"), world.docs().join("more")];
+    let summary =
+        build(&paths, &world.data(), &Embedder::default(), &Limits::default(), &mut |_| {}).unwrap();
+    assert_eq!(summary.documents, 3);
+    let skipped: Vec<&Path> = summary.skipped.iter().map(|skipped| skipped.path.as_path()).collect();
+    assert_eq!(skipped, [world.docs().join("broken.md"), world.docs().join("pets/up")]);
+
+    // The same name below two roots: the second is told apart by its root.
+    let roots = [world.docs().join("cats.md"), world.docs().join("more")];
+    build(&roots, &world.data(), &Embedder::default(), &Limits::default(), &mut |_| {}).unwrap();
+    let index = world.open();
+    assert_eq!((index.passages_of("cats.md").len(), index.passages_of("more/cats.md").len()), (2, 1));
+}
+
+#[test]
+fn progress_tells_every_phase_and_ends_each() {
+    let world = World::new(&[CATS, DOGS]);
+    let mut seen: Vec<Progress> = Vec::new();
+    build(&[world.docs()], &world.data(), &Embedder::default(), &Limits::default(), &mut |progress| {
+        seen.push(progress.clone());
+    })
+    .unwrap();
+    assert!(seen.is_sorted_by_key(|progress| progress.phase));
+    for (phase, total) in [(Phase::Parse, 2), (Phase::Embed, 3), (Phase::Write, 5)] {
+        let last = seen.iter().rfind(|progress| progress.phase == phase).unwrap();
+        assert_eq!((last.done, last.total), (total, total), "{phase:?}");
+    }
+}
+
+#[test]
+fn a_rebuild_embeds_only_what_is_new_and_an_open_index_lives_on() {
+    let world = World::new(&[CATS, DOGS]);
+    world.build();
+    let old = world.open();
+    world.write("cats.md", b"# Cats\n\nCats purr when they rest.\n\n## Food\n\nThey eat tuna now.\n");
+    let embedder = Embedder::default();
+    let summary = world.try_build(&embedder).unwrap();
+    assert_eq!((summary.passages, summary.reused, summary.generation), (3, 2, 2));
+    assert_eq!(embedder.embedded(), ["Cats > Food\nThey eat tuna now."]);
+    assert!(world.generation().ends_with("gen-00000002"));
+
+    let new = world.open();
+    assert_eq!(new.search(&ask("tuna")).unwrap().hits[0].passage.text, "They eat tuna now.");
+    assert_eq!(old.search(&ask("mice")).unwrap().hits[0].passage.text, "They hunt mice at night.");
+    assert_eq!(
+        new.search(&ask("purr")).unwrap().hits[0].passage.id,
+        old.search(&ask("purr")).unwrap().hits[0].passage.id
+    );
+
+    let other = Embedder { id: "other", ..Embedder::default() };
+    assert_eq!(world.try_build(&other).unwrap().reused, 0);
+}
+
+#[test]
+fn opening_embeds_nothing() {
+    let world = World::new(&[CATS]);
+    world.build();
+    let embedder = Arc::new(Embedder::default());
+    let shared: Arc<dyn Embed> = Arc::clone(&embedder) as Arc<dyn Embed>;
+    Index::open(&world.data(), shared, Arc::new(SystemClock::default()), &Limits::default()).unwrap();
+    assert!(embedder.embedded().is_empty());
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    let world = World::new(&[CATS]);
+    let missing = world.try_open(Embedder::default()).err().unwrap();
+    assert!(missing.to_string().contains("riposte index PATH... --data"), "{missing}");
+    world.build();
+    let other = world.try_open(Embedder { id: "other", ..Embedder::default() }).err().unwrap();
+    assert!(matches!(other, IndexError::OtherEmbedder { .. }), "{other}");
+
+    let generation = world.generation();
+    let files = ["passages.jsonl", "vectors.f32", "manifest.json", "lexical/meta.json"];
+    for name in files {
+        let path = generation.join(name);
+        let good = fs::read(&path).unwrap();
+        for bad in [&good[..good.len() - 1], &[&good[1..], b"x"].concat()[..], b""] {
+            fs::write(&path, bad).unwrap();
+            let error = world.try_open(Embedder::default()).err().unwrap();
+            let IndexError::Damaged { file, .. } = &error else { panic!("{name}: {error}") };
+            assert!(file.ends_with(name), "{error}");
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(world.try_open(Embedder::default()), Err(IndexError::Damaged { .. })), "{name}");
+        fs::write(&path, good).unwrap();
+    }
+    world.open();
+    fs::write(generation.join("manifest.json"), "{\"format\": 99}").unwrap();
+    let newer = world.try_open(Embedder::default()).err().unwrap();
+    assert!(matches!(newer, IndexError::NewerFormat { found: 99, .. }), "{newer}");
+    fs::write(world.data().join("CURRENT"), "nonsense").unwrap();
+    assert!(matches!(world.try_open(Embedder::default()), Err(IndexError::Damaged { .. })));
+    // A build replaces what cannot be opened.
+    world.build();
+    world.open();
+}
+
+#[test]
+fn a_build_that_fails_leaves_the_old_generation() {
+    let world = World::new(&[CATS]);
+    world.build();
+    world.write("dogs.md", b"Dogs bark.");
+    let broken = Embedder { fails: true, ..Embedder::default() };
+    assert!(matches!(world.try_build(&broken), Err(IndexError::Embed(_))));
+    // A build that was killed halfway leaves a folder that nothing names.
+    fs::create_dir(world.data().join("gen-00000002")).unwrap();
+    fs::write(world.data().join("gen-00000002/passages.jsonl"), "{").unwrap();
+    assert_eq!(world.open().info().generation, 1);
+    assert_eq!(world.build().generation, 3);
+    assert!(world.generation().ends_with("gen-00000003"));
+
+    let lock = fs::File::open(world.data().join("build.lock")).unwrap();
+    lock.lock().unwrap();
+    assert!(matches!(world.try_build(&Embedder::default()), Err(IndexError::Busy { .. })));
+    drop(lock);
+    fs::remove_dir_all(world.docs()).unwrap();
+    assert!(matches!(world.try_build(&Embedder::default()), Err(IndexError::Path { .. })));
+    assert_eq!(world.open().info().generation, 3);
+}
+
+#[test]
+fn an_arm_that_is_late_or_broken_is_missing_and_said_so() {
+    let world = World::new(&[CATS, DOGS]);
+    world.build();
+    let open = |embed: Embedder, clock: Arc<ManualClock>| {
+        Index::open(&world.data(), Arc::new(embed), clock, &Limits::default()).unwrap()
+    };
+    let query = |at: u64| Query { deadline: Deadline::at(Moment::from_nanos(at)), ..ask("cats purr") };
+
+    let broken = open(Embedder { fails: true, ..Embedder::default() }, Arc::new(ManualClock::default()));
+    let result = broken.search(&query(10)).unwrap();
+    assert_eq!(result.coverage, Coverage { lexical: true, vector: false });
+    assert_eq!(result.hits[0].passage.document_id, "cats.md");
+    assert_eq!(result.hits[0].vector, None);
+
+    let clock = Arc::new(ManualClock::default());
+    clock.advance(Duration::from_nanos(10));
+    let late = open(Embedder::default(), clock);
+    assert!(matches!(late.search(&query(10)), Err(SearchError::Expired { .. })));
+    let late_and_broken =
+        open(Embedder { fails: true, ..Embedder::default() }, Arc::new(ManualClock::default()));
+    assert!(matches!(late_and_broken.search(&query(0)), Err(SearchError::Expired { .. })));
+
+    // The embedder itself uses up the time: what it gives comes too late, whatever the other arm does.
+    let clock = Arc::new(ManualClock::default());
+    let slow = Embedder { slow: Some((Arc::clone(&clock), Duration::from_nanos(50))), ..Embedder::default() };
+    match open(slow, clock).search(&query(10)) {
+        Ok(result) => assert_eq!(result.coverage, Coverage { lexical: true, vector: false }),
+        Err(error) => assert!(matches!(error, SearchError::Expired { .. }), "{error}"),
+    }
+}
+
+#[test]
+fn a_large_index_finds_what_an_exact_scan_finds() {
+    // More passages than are scanned exactly; each has three words of its own and one of many.
+    let world = World::new(&[]);
+    let count = 4_200;
+    for number in 0..count {
+        let text =
+            format!("alpha{number} beta{} gamma{} delta{}", number * 7 % count, number % 17, number % 501);
+        world.write(&format!("{number:05}.txt"), text.as_bytes());
+    }
+    world.build();
+    let graph = world.generation().join("graph.hnsw.graph");
+    assert!(graph.exists());
+    let index = world.open();
+    let embed = BagOfWords::default();
+    let vectors: Vec<(PassageId, Vec<f32>)> = (0..count)
+        .map(|number| {
+            let passage = &index.passages_of(&format!("{number:05}.txt"))[0];
+            (passage.id, embed.vector(&format!("{}\n{}", passage.title, passage.text)))
+        })
+        .collect();
+    let (mut found, mut wanted) = (0, 0);
+    for number in (0..count).step_by(211) {
+        let text = format!("alpha{number} gamma{} delta{}", number % 17, (number + 3) % 501);
+        let query = embed.vector(&text);
+        let mut exact: Vec<(f32, PassageId)> = vectors
+            .iter()
+            .map(|(id, vector)| (query.iter().zip(vector).map(|(a, b)| a * b).sum::<f32>(), *id))
+            .collect();
+        exact.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let tenth = exact[9].0;
+        let result = index.search(&Query { limit: 100, ..ask(&text) }).unwrap();
+        let near: Vec<f32> =
+            result.hits.iter().filter_map(|hit| hit.vector).map(|judged| judged.score).collect();
+        // Counted by score, because many passages tie.
+        found += near.iter().filter(|score| **score >= tenth - 1e-5).count().min(10);
+        wanted += 10;
+    }
+    assert!(found * 100 >= wanted * 98, "recall@10 {found}/{wanted}");
+
+    // A changed graph is told by its checksum before the library sees it.
+    let mut bytes = fs::read(&graph).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&graph, bytes).unwrap();
+    assert!(matches!(world.try_open(Embedder::default()), Err(IndexError::Damaged { .. })));
+}
