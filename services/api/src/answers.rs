@@ -16,8 +16,9 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use futures::stream;
+use futures::{FutureExt, stream};
 use std::fmt::Write;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// Answers a question from the indexed documents, with citations.
@@ -90,7 +91,13 @@ impl Running {
                 self.watch.cancelled();
                 return Outcome::Failed(ApiError::of(table::CANCELLED, "the request was cancelled"));
             }
-            event = self.events.next() => event,
+            event = AssertUnwindSafe(self.events.next()).catch_unwind() => event,
+        };
+        // The outer layer catches a panic before the response; behind it, a stream would just break off.
+        let Ok(event) = event else {
+            tracing::error!(id = self.id, "an answer panicked");
+            self.watch.failed();
+            return Outcome::Failed(ApiError::of(table::INTERNAL, "the server made a mistake"));
         };
         match event {
             Some(AnswerEvent::Sources(sources)) => {

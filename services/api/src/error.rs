@@ -33,6 +33,7 @@ impl ApiError {
     pub(crate) fn renamed(mut self, from: &str, to: &str) -> Self {
         if self.param.as_deref() == Some(from) {
             self.param = Some(to.to_string());
+            self.message = self.message.replace(from, to);
         }
         self
     }

@@ -51,6 +51,10 @@ fn unread(rejection: &BytesRejection) -> ApiError {
 
 /// Reads JSON; tells text that is not JSON from JSON of the wrong shape.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // The derives would take a list of the fields' values too, which nobody means.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(ApiError::of(table::INVALID_BODY, "the body must be a JSON object"));
+    }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
