@@ -25,9 +25,19 @@ enum Event {
 /// Downloads `file` into the client's own folder structure under `dir`, resuming what is there.
 ///
 /// The client has no time limits, so it runs on a thread of its own and this one watches the clock.
-pub(crate) fn download(file: HubFile, dir: &Path, tick: &mut dyn FnMut(u64)) -> Result<PathBuf, FetchError> {
+pub(crate) fn download(
+    endpoint: Option<&str>,
+    file: HubFile,
+    dir: &Path,
+    tick: &mut dyn FnMut(u64),
+) -> Result<PathBuf, FetchError> {
     // No token: what the registry names is public, and a credential of the person's is none of our business.
-    let api = ApiBuilder::from_env()
+    let builder = ApiBuilder::from_env();
+    let builder = match endpoint {
+        Some(endpoint) => builder.with_endpoint(endpoint.to_string()),
+        None => builder,
+    };
+    let api = builder
         .with_cache_dir(dir.to_path_buf())
         .with_token(None)
         .with_progress(false)
