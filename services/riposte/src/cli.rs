@@ -1,0 +1,266 @@
+//! What can be typed? The commands and flags, and which configuration keys the flags set.
+
+use crate::config::Override;
+use clap::{Args, Parser, Subcommand};
+use figment::value::Value;
+use std::path::PathBuf;
+
+/// Answers questions from your documents, with citations, inside a latency budget.
+///
+/// Start with `riposte demo`: it fetches a small model, indexes the handbook that comes with the program and serves
+/// answers on http://127.0.0.1:8080.
+#[derive(Debug, Parser)]
+#[command(name = "riposte", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// Flags of every command.
+    #[command(flatten)]
+    pub common: Common,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed; 2 the command line or the configuration is wrong.\n\
+    Every configuration key is described in docs/configuration.md; `riposte config show` prints those in force.";
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Configuration file [default: riposte.toml in the current folder, if there is one]
+    #[arg(long, global = true, value_name = "FILE", env = "RIPOSTE_CONFIG", hide_env_values = true)]
+    pub config: Option<PathBuf>,
+    /// Never download anything: models must be in the cache already
+    #[arg(long, global = true)]
+    pub offline: bool,
+    /// Folder of downloaded models [default: riposte/models in the user's cache folder]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub models_dir: Option<PathBuf>,
+    /// Log events on stderr: error, warn, info, debug, or a filter such as engine=debug,warn
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub log: Option<String>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Fetch models, index the handbook, answer a sample question and serve: everything in one
+    Demo(DemoArgs),
+    /// Serve answers from an index over HTTP
+    Serve(ServeArgs),
+    /// Index documents: .md .txt .rst .html .pdf files and folders of them
+    Index(IndexArgs),
+    /// List, fetch and locate models
+    #[command(subcommand)]
+    Models(ModelsCommand),
+    /// Show the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Measure the quality of answers
+    #[command(subcommand)]
+    Eval(EvalCommand),
+    /// Load a running server and report latency percentiles
+    Loadtest(LoadArgs),
+}
+
+/// Which model computes, and with what.
+#[derive(Debug, Default, Args)]
+pub struct ModelArgs {
+    /// Language model: a name from `riposte models list`, or a path to a GGUF file
+    #[arg(long, value_name = "NAME|PATH")]
+    pub model: Option<String>,
+    /// Threads that compute [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u32>,
+    /// Memory for the KV cache, in MiB
+    #[arg(long, value_name = "MIB")]
+    pub kv_mib: Option<u32>,
+}
+
+/// `riposte demo`
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Answer this question, print answer, sources and timing, and exit
+    #[arg(long, value_name = "QUESTION")]
+    pub once: Option<String>,
+    /// Address and port to listen on [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
+    pub listen: Option<String>,
+    /// Folder of the demo's own index
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// `riposte serve`
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Address and port to listen on [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
+    /// Folder of the index, as written by `riposte index`
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// `riposte index`
+#[derive(Debug, Args)]
+pub struct IndexArgs {
+    /// Files and folders to index
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Folder of the index; an index that is there is replaced
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
+/// `riposte models`
+#[derive(Debug, Subcommand)]
+pub enum ModelsCommand {
+    /// List the models of the registry and which of them are in the cache
+    List,
+    /// Fetch a model into the cache and check it against its SHA-256
+    Pull {
+        /// A name from `riposte models list`
+        name: String,
+    },
+    /// Print the path of a model's weights in the cache
+    Path {
+        /// A name from `riposte models list`
+        name: String,
+    },
+}
+
+/// `riposte config`
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print the configuration in force as TOML, each value with its origin
+    Show,
+}
+
+/// `riposte eval`
+#[derive(Debug, Subcommand)]
+pub enum EvalCommand {
+    /// Index the paragraphs of a SQuAD file, ask its questions and score answers and citations
+    Answers(SquadArgs),
+    /// Ask the demo the questions of JSONL files and write a report to be judged by reading
+    Handbook(HandbookArgs),
+}
+
+/// `riposte eval answers`
+#[derive(Debug, Args)]
+pub struct SquadArgs {
+    /// A file in SQuAD 1.1 format (JSON)
+    #[arg(long, value_name = "FILE")]
+    pub squad: PathBuf,
+    /// Ask this many questions, spread evenly over the file
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Write figures and every answer to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Questions that are answered at the same time
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub concurrency: usize,
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// `riposte eval handbook`
+#[derive(Debug, Args)]
+pub struct HandbookArgs {
+    /// JSONL files with question, page, expect and must_contain in each line
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    pub questions: Vec<PathBuf>,
+    /// Write the report to this file instead of the terminal
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// `riposte loadtest`
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    /// Base address of the server
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    pub url: String,
+    /// Requests in flight; each caller asks its next question when it has its answer
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub concurrency: usize,
+    /// Questions asked in all
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub requests: usize,
+    /// File with one question per line, asked in turn [default: questions about the handbook]
+    #[arg(long, value_name = "FILE")]
+    pub questions: Option<PathBuf>,
+    /// Latency budget that each request states
+    #[arg(long, value_name = "MS")]
+    pub total_ms: Option<u64>,
+    /// Write every request's figures to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+impl Cli {
+    /// The configuration values that the flags set.
+    pub fn overrides(&self) -> Vec<Override> {
+        let mut found = Vec::new();
+        let mut set = |flag, key, value: Option<Value>| {
+            found.extend(value.map(|value| Override { flag, key, value }));
+        };
+        set("--offline", "models.offline", self.common.offline.then(|| Value::from(true)));
+        set("--models-dir", "models.dir", path(self.common.models_dir.as_ref()));
+        set("--log", "log.filter", self.common.log.clone().map(Value::from));
+        let (listen, data, model) = match &self.command {
+            Command::Demo(args) => (args.listen.as_ref(), None, Some(&args.model)),
+            Command::Serve(args) => (args.listen.as_ref(), args.data.as_ref(), Some(&args.model)),
+            Command::Index(args) => (None, args.data.as_ref(), None),
+            Command::Eval(EvalCommand::Answers(args)) => (None, None, Some(&args.model)),
+            Command::Eval(EvalCommand::Handbook(args)) => (None, None, Some(&args.model)),
+            Command::Models(_) | Command::Config(_) | Command::Loadtest(_) => (None, None, None),
+        };
+        if let Command::Demo(args) = &self.command {
+            set("--data", "demo.data", path(args.data.as_ref()));
+        }
+        set("--listen", "server.listen", listen.cloned().map(Value::from));
+        set("--data", "index.data", path(data));
+        if let Some(model) = model {
+            set("--model", "model.name", model.model.clone().map(Value::from));
+            set("--threads", "model.threads", model.threads.map(Value::from));
+            set("--kv-mib", "model.kv_mib", model.kv_mib.map(Value::from));
+        }
+        found
+    }
+}
+
+fn path(path: Option<&PathBuf>) -> Option<Value> {
+    path.map(|path| Value::from(path.to_string_lossy().into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_name_the_key_they_set() {
+        let cli = Cli::parse_from(["riposte", "--offline", "serve", "--model", "m.gguf", "--data", "/d"]);
+        let keys: Vec<_> = cli.overrides().iter().map(|set| (set.flag, set.key)).collect();
+        assert_eq!(
+            keys,
+            [("--offline", "models.offline"), ("--data", "index.data"), ("--model", "model.name")]
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! How is everything built? The one composition root: models to engine and embedder, index, answer pipeline, server.
+
+use crate::codec::ModelCodec;
+use crate::config::Config;
+use crate::embed::ModelEmbed;
+use crate::failure::Failure;
+use crate::fetch;
+use answer::Answerer;
+use api::ApiState;
+use budgets::{Clock, SystemClock};
+use engine::{Engine, EngineModel};
+use exec::{Encoder, LoadOptions, ModelSummary};
+use index::{Embed, Index};
+use kernels::Isa;
+use std::num::NonZero;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// A running service, without its server.
+pub struct Service {
+    /// The answer pipeline.
+    pub answerer: Answerer,
+    /// The engine's handle.
+    pub engine: Engine,
+    /// The open index.
+    pub index: Arc<Index>,
+    /// The clock on which all deadlines are made.
+    pub clock: Arc<dyn Clock>,
+    /// What was loaded.
+    pub summary: ModelSummary,
+}
+
+/// Opens the index in `data`, loads the language model and puts the answer pipeline over both.
+///
+/// # Errors
+/// When there is no index, or the model is missing or cannot be loaded.
+pub fn service(config: &Config, data: &Path, embed: Arc<dyn Embed>) -> Result<Service, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    // First, because it fails at once where the model would load for seconds.
+    let index = Index::open(data, embed, Arc::clone(&clock), &config.limits).map_err(Failure::new)?;
+    let index = Arc::new(index);
+    let (model, summary) = language_model(config)?;
+    let engine = Engine::start(model, Arc::clone(&clock), &config.limits).map_err(Failure::new)?;
+    let settings = config.answer.settings();
+    let answerer = Answerer::new(
+        engine.clone(),
+        Arc::clone(&index),
+        Arc::clone(&clock),
+        config.limits.clone(),
+        settings,
+    );
+    Ok(Service { answerer, engine, index, clock, summary })
+}
+
+/// The embedding model, fetched when it is not in the cache.
+///
+/// # Errors
+/// When it is missing or cannot be loaded.
+pub fn embedder(config: &Config) -> Result<Arc<dyn Embed>, Failure> {
+    let files = fetch::embedder(config)?;
+    let threads = threads(config.embedder.threads);
+    let encoder =
+        Encoder::load(&files.weights, &files.tokenizer, threads, Isa::detect()).map_err(Failure::new)?;
+    Ok(Arc::new(ModelEmbed { id: files.id, encoder }))
+}
+
+/// The language model, fetched when it is not in the cache.
+fn language_model(config: &Config) -> Result<(EngineModel, ModelSummary), Failure> {
+    let file = fetch::language_model(config)?;
+    let options = LoadOptions {
+        threads: threads(config.model.threads),
+        kv_bytes: config.model.kv_mib.saturating_mul(1 << 20),
+        isa: Isa::detect(),
+    };
+    let loaded = exec::load(&file.weights, &options).map_err(Failure::new)?;
+    let codec = Arc::new(ModelCodec(loaded.tokenizer));
+    Ok((EngineModel { id: file.id, runner: Box::new(loaded.runner), codec }, loaded.summary))
+}
+
+/// What the HTTP API stands on; the page offers `sample_questions` before the first question is asked.
+pub fn api_state(service: &Service, config: &Config, sample_questions: &[String]) -> ApiState {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    ApiState {
+        answerer: service.answerer.clone(),
+        engine: service.engine.clone(),
+        index: Arc::clone(&service.index),
+        clock: Arc::clone(&service.clock),
+        limits: config.limits.clone(),
+        started_unix_s: now.unwrap_or_default().as_secs(),
+        sample_questions: sample_questions.to_vec(),
+        drain: Duration::from_millis(config.server.drain_ms),
+    }
+}
+
+/// The configured number of threads, or one per core.
+fn threads(configured: usize) -> usize {
+    match configured {
+        0 => std::thread::available_parallelism().map_or(1, NonZero::get),
+        threads => threads,
+    }
+}

@@ -1,0 +1,6 @@
+//! How good are the answers? Questions with known answers, asked in process, scored and written down.
+
+pub mod answers;
+pub mod handbook;
+mod score;
+mod squad;
