@@ -9,6 +9,8 @@ The file holds, for one model:
            after the prompt in both forms; 64 greedy tokens after the chat form, with the logits' margin of the
            first over the second at each step (a greedy text must agree only where the margin exceeds the noise of
            another arithmetic)
+
+OUT.json is written anew; exact_reference.py then adds its own logits to it.
 """
 
 import argparse
