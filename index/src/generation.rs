@@ -1,13 +1,15 @@
 //! How does an index lie on disk, so that a crash at any moment leaves a whole one?
 //!
-//!     DIR/CURRENT            one line: the name of the generation to open, and the hash of its manifest
-//!     DIR/build.lock         held while a build runs
-//!     DIR/gen-00000007/      one immutable generation
-//!         manifest.json      format, embedder, counts, and size and hash of every other file
-//!         passages.jsonl     one passage a line; a passage's row is its line
-//!         vectors.f32        the passages' vectors behind one another, little-endian
-//!         graph.hnsw.*       the graph over the vectors, for large indexes only
-//!         lexical/           tantivy's files
+//! ```text
+//! DIR/CURRENT            one line: the name of the generation to open, and the hash of its manifest
+//! DIR/build.lock         held while a build runs
+//! DIR/gen-00000007/      one immutable generation
+//!     manifest.json      format, embedder, counts, and size and hash of every other file
+//!     passages.jsonl     one passage a line; a passage's row is its line
+//!     vectors.f32        the passages' vectors behind one another, little-endian
+//!     graph.hnsw.*       the graph over the vectors, for large indexes only
+//!     lexical/           tantivy's files
+//! ```
 //!
 //! A generation is written and synced completely before CURRENT is replaced; what CURRENT does not name is rubbish
 //! that the next build removes.
@@ -205,10 +207,11 @@ fn remove_others(dir: &Path, keep: &str) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name != keep && number(&name).is_some() {
-            if let Err(error) = fs::remove_dir_all(entry.path()) {
-                tracing::warn!(generation = %name, %error, "an old generation could not be removed");
-            }
+        if name != keep
+            && number(&name).is_some()
+            && let Err(error) = fs::remove_dir_all(entry.path())
+        {
+            tracing::warn!(generation = %name, %error, "an old generation could not be removed");
         }
     }
 }

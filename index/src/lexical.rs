@@ -78,33 +78,41 @@ fn analyzer() -> Result<TextAnalyzer, IndexError> {
 /// Writes the lexical index of `passages` into the empty folder `dir`; a passage's row is its place in the slice.
 pub(crate) fn write(dir: &Path, passages: &[Passage]) -> Result<(), IndexError> {
     let (schema, fields) = schema();
-    let index = Index::create_in_dir(dir, schema).map_err(failed)?;
+    let index = Index::create_in_dir(dir, schema)?;
     index.tokenizers().register(ANALYZER, analyzer()?);
     // One thread, so that the same passages give the same segments.
-    let mut writer = index.writer_with_num_threads(1, WRITER_BYTES).map_err(failed)?;
+    let mut writer = index.writer_with_num_threads(1, WRITER_BYTES)?;
     for (row, passage) in passages.iter().enumerate() {
         let mut document = TantivyDocument::new();
         document.add_u64(fields.row, row as u64);
         document.add_text(fields.title, &passage.title);
         document.add_text(fields.headings, passage.headings.join("\n"));
         document.add_text(fields.text, &passage.text);
-        writer.add_document(document).map_err(failed)?;
+        writer.add_document(document)?;
     }
-    writer.commit().map_err(failed)?;
-    writer.wait_merging_threads().map_err(failed)
+    writer.commit()?;
+    Ok(writer.wait_merging_threads()?)
 }
 
-fn failed(error: tantivy::TantivyError) -> IndexError {
-    IndexError::Lexical(error.to_string())
+impl From<tantivy::TantivyError> for ArmError {
+    fn from(error: tantivy::TantivyError) -> Self {
+        ArmError::Failed(error.to_string())
+    }
+}
+
+impl From<tantivy::TantivyError> for IndexError {
+    fn from(error: tantivy::TantivyError) -> Self {
+        IndexError::Lexical(error.to_string())
+    }
 }
 
 impl Lexical {
     /// Opens what [`write`] wrote.
     pub(crate) fn open(dir: &Path) -> Result<Lexical, IndexError> {
-        let index = Index::open_in_dir(dir).map_err(failed)?;
+        let index = Index::open_in_dir(dir)?;
         let analyzer = analyzer()?;
         index.tokenizers().register(ANALYZER, analyzer.clone());
-        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(failed)?;
+        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?;
         Ok(Lexical { reader, analyzer, fields: schema().1 })
     }
 
@@ -123,14 +131,13 @@ impl Lexical {
         }
         let searcher = self.reader.searcher();
         let query = self.query(text);
-        let failed = |error: tantivy::TantivyError| ArmError::Failed(error.to_string());
-        let weight = query.weight(EnableScoring::enabled_from_searcher(&searcher)).map_err(failed)?;
+        let weight = query.weight(EnableScoring::enabled_from_searcher(&searcher))?;
         let mut top = TopRows::new(depth);
         let mut seen = 0;
         for segment in searcher.segment_readers() {
-            let rows = segment.fast_fields().u64(ROW).map_err(failed)?;
+            let rows = segment.fast_fields().u64(ROW)?;
             // A loop of our own instead of a collector, because a collector cannot stop.
-            let mut scorer = weight.scorer(segment, 1.0).map_err(failed)?;
+            let mut scorer = weight.scorer(segment, 1.0)?;
             let mut document = scorer.doc();
             while document != TERMINATED {
                 seen += 1;

@@ -1,5 +1,7 @@
 //! Does an index that is built, opened and searched from outside keep its promises?
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 mod fake;
 
 use budgets::{Deadline, Limits, ManualClock, Moment, SystemClock};
@@ -361,7 +363,7 @@ fn a_large_index_finds_what_an_exact_scan_finds() {
     let graph = world.generation().join("graph.hnsw.graph");
     assert!(graph.exists());
     let index = world.open();
-    let embed = BagOfWords::default();
+    let embed = BagOfWords;
     let vectors: Vec<(PassageId, Vec<f32>)> = (0..count)
         .map(|number| {
             let passage = &index.passages_of(&format!("{number:05}.txt"))[0];

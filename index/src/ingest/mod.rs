@@ -10,8 +10,10 @@ mod inline;
 mod markdown;
 mod pdf;
 mod rst;
+mod rst_directive;
 mod rst_line;
 mod rst_markup;
+mod rst_table;
 mod text;
 
 pub(crate) use document::{Block, BlockKind, Document, Element, LineIndex};

@@ -4,8 +4,10 @@
 //! it, admonitions keep their label, literal blocks and doctests stay as they are. What a build tool would fetch or
 //! generate (includes, tables of contents, index entries) is left out, and so are comments and link targets.
 
+use super::rst_directive::Role;
 use super::rst_line::{Line, adornment, directive, field, grid_border, lines, list_marker, table_border};
 use super::rst_markup::clean;
+use super::rst_table::{grid_rows, simple_rows};
 use super::{Block, BlockKind, Document, Element};
 
 /// Deepest nesting that is followed; what lies deeper is read as one paragraph.
@@ -210,9 +212,9 @@ impl<'a> Reader<'a> {
     ) -> usize {
         let taken = 1 + deeper(&rest[1..], rest[0].indent);
         let first = rest[0].skip(length);
-        let indent =
-            rest[1..taken].iter().find(|line| !line.is_blank()).map_or(first.indent, |line| line.indent);
-        // The first line aligns with the lines below it, whatever white space follows the marker.
+        let below = rest[1..taken].iter().find(|line| !line.is_blank());
+        let indent = below.map_or(first.indent, |line| line.indent.min(first.indent));
+        // White space behind the marker may be wider than the indentation below it.
         let lines = [&[Line { indent, ..first }], &rest[1..taken]].concat();
         let outer = std::mem::take(&mut self.prefix);
         self.inside(&lines, format!("{outer}{shown}"), context, depth);
@@ -245,17 +247,20 @@ impl<'a> Reader<'a> {
     fn paragraph(&mut self, rest: &[Line<'a>], base: usize, context: &[String], depth: usize) -> usize {
         let is_term = rest.get(1).is_some_and(|next| !next.is_blank() && next.indent > base);
         let taken =
-            rest.iter().take_while(|line| !line.is_blank() && !(is_term && line.indent > base)).count();
+            rest.iter().take_while(|line| !(line.is_blank() || is_term && line.indent > base)).count();
         let text = self.paragraph_text_of(&rest[..taken]);
         let literal = text.ends_with("::");
-        let shown = text.strip_suffix("::").map(|text| if text.is_empty() { "" } else { &text[..] });
-        let shown = match shown {
+        let shown = match text.strip_suffix("::") {
             Some(text) if text.is_empty() || text.ends_with(' ') => text.trim_end().to_string(),
             Some(text) => format!("{text}:"),
             None => text.clone(),
         };
         let span = rest[0].start..rest[taken - 1].end();
-        let kind = if self.prefix.contains("- ") { BlockKind::Item } else { BlockKind::Prose };
+        let kind = if self.prefix.trim_end().ends_with(['-', '.', ')']) {
+            BlockKind::Item
+        } else {
+            BlockKind::Prose
+        };
         self.emit(kind, &clean(&shown), span, context);
         let below = deeper(&rest[taken..], base);
         if literal {
@@ -295,24 +300,16 @@ impl<'a> Reader<'a> {
             Some(at) if !grid => at + 1,
             _ => until_blank,
         };
-        let border = |text: &str| !text.is_empty() && text.chars().all(|c| "=-+ |".contains(c));
-        let rows: Vec<String> = rest[..taken]
-            .iter()
-            .filter(|line| !line.is_blank() && !border(line.text))
-            .map(|line| {
-                let cells = line.text.split(if grid { "|" } else { "  " }).map(str::trim);
-                cells.filter(|cell| !cell.is_empty()).map(clean).collect::<Vec<_>>().join(" | ")
-            })
-            .collect();
+        let rows = if grid { grid_rows(&rest[..taken]) } else { simple_rows(&rest[..taken]) };
         self.emit(BlockKind::Lines, &rows.join("\n"), rest[0].start..rest[taken - 1].end(), context);
         taken
     }
 
     /// Code as it stands, without the indentation that all its lines share.
     fn verbatim(&mut self, lines: &[Line<'a>], context: &[String]) {
-        let shown = lines.iter().filter(|line| !line.is_blank());
+        let mut shown = lines.iter().filter(|line| !line.is_blank());
         let Some(base) = shown.clone().map(|line| line.indent).min() else { return };
-        let (Some(first), Some(last)) = (shown.clone().next(), shown.last()) else { return };
+        let (Some(first), Some(last)) = (shown.clone().next(), shown.next_back()) else { return };
         let text: Vec<String> = lines
             .iter()
             .map(
@@ -342,62 +339,6 @@ impl<'a> Reader<'a> {
 fn deeper(lines: &[Line<'_>], indent: usize) -> usize {
     let run = lines.iter().take_while(|line| line.is_blank() || line.indent > indent).count();
     run - lines[..run].iter().rev().take_while(|line| line.is_blank()).count()
-}
-
-/// What becomes of a directive.
-enum Role {
-    /// Left out: it steers the build tool or fetches something from elsewhere.
-    Left,
-    /// Its content is shown as it stands.
-    Literal,
-    /// Its content follows a label.
-    Label(&'static str),
-    /// Its content follows a label and a version.
-    Version(&'static str),
-    /// Its argument is a title or caption, its content is text.
-    Container,
-    /// Its argument is a condition for the build tool, its content is text.
-    Condition,
-    /// Names a module and says in a line what it is for.
-    Module,
-    /// Documents the object that its argument names, after a word that says what the object is.
-    Object(&'static str),
-}
-
-impl Role {
-    fn of(name: &str) -> Role {
-        match name {
-            "toctree" | "contents" | "index" | "highlight" | "include" | "literalinclude" | "image"
-            | "raw" | "sectionauthor" | "moduleauthor" | "codeauthor" | "tabularcolumns"
-            | "currentmodule" | "program" | "role" | "default-role" | "testsetup" | "testcleanup"
-            | "meta" | "graphviz" | "sectnum" => Role::Left,
-            "code-block" | "code" | "sourcecode" | "doctest" | "testcode" | "testoutput"
-            | "productionlist" | "parsed-literal" | "math" | "csv-table" => Role::Literal,
-            "note" => Role::Label("Note"),
-            "warning" => Role::Label("Warning"),
-            "seealso" => Role::Label("See also"),
-            "tip" | "hint" => Role::Label("Tip"),
-            "important" | "attention" => Role::Label("Important"),
-            "caution" | "danger" | "error" => Role::Label("Caution"),
-            "impl-detail" => Role::Label("Implementation detail"),
-            "availability" => Role::Label("Availability"),
-            "audit-event" => Role::Label("Raises an auditing event"),
-            "versionadded" => Role::Version("Added in version"),
-            "versionchanged" => Role::Version("Changed in version"),
-            "deprecated" | "deprecated-removed" => Role::Version("Deprecated since version"),
-            "admonition" | "topic" | "sidebar" | "rubric" | "table" | "list-table" | "figure"
-            | "epigraph" | "glossary" | "container" | "compound" | "tab" | "dropdown" | "centered" => {
-                Role::Container
-            }
-            "only" | "ifconfig" | "cssclass" | "rst-class" | "class-list" | "hlist" | "tabs" => {
-                Role::Condition
-            }
-            "module" | "py:module" | "automodule" => Role::Module,
-            "class" | "py:class" => Role::Object("class "),
-            "exception" | "py:exception" => Role::Object("exception "),
-            _ => Role::Object(""),
-        }
-    }
 }
 
 #[cfg(test)]

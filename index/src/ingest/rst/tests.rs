@@ -29,12 +29,13 @@ fn paragraphs_literals_and_lists() {
     );
     check(
         "* one\n  goes on\n\n  second par\n* two\n\n  1. deep\n",
-        &["Item - one goes on", "Prose second par", "Item - two", "Prose 1. deep"],
+        &["Item - one goes on", "Prose second par", "Item - two", "Item 1. deep"],
     );
     check(
         "term\n   Its meaning.\n\n   More.\n",
         &["Prose term", "Prose [term] Its meaning.", "Prose [term] More."],
     );
+    check(".. list-table::\n\n   * - :f:`a\n       <b>`\n     - second\n", &["Item - - a", "Item - second"]);
     check(">>> f(1)\n2\n\nText\n", &["Lines >>> f(1)\n2", "Prose Text"]);
     check("| a line\n| block\n", &["Prose a line\nblock"]);
 }
@@ -67,6 +68,22 @@ fn tables_are_rows_of_cells() {
     check(
         "====  =====\nA     B\n====  =====\n1     ``x``\n\n2     y z\n====  =====\n\nafter\n",
         &["Lines A | B\n1 | `x`\n2 | y z", "Prose after"],
+    );
+    check(
+        "====  ====\nA     B\n====  ====\nlong  *two\n      lines*\n====  ====\n",
+        &["Lines A | B\nlong | two lines"],
+    );
+    check(
+        "+-----+---+\n| :f:`a | b |\n|  <c>` |   |\n+-----+---+\n| d   | e |\n+-----+---+\n",
+        &["Lines a | b\nd | e"],
+    );
+    check(
+        "====  ====\nA     B\n====  ====\nlong  *two\n      lines*\n====  ====\n",
+        &["Lines A | B\nlong | two lines"],
+    );
+    check(
+        "+-----+---+\n| :f:`a | b |\n|  <c>` |   |\n+-----+---+\n| d   | e |\n+-----+---+\n",
+        &["Lines a | b\nd | e"],
     );
     check("+---+---+\n| a | b |\n+===+===+\n| 1 | 2 |\n+---+---+\n", &["Lines a | b\n1 | 2"]);
 }
