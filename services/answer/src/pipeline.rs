@@ -160,8 +160,9 @@ impl<'a> Path<'a> {
             sources.iter().map(|source| format!("{}\n{}", source.path(), source.text)),
             &searched,
         );
-        self.show_sources(sources).await;
+        // Submitted before anything is shown: a full queue is then a plain error, not one behind a first event.
         let generation = self.submit(packed)?;
+        self.show_sources(sources).await;
         let written = self.write(generation, Citer::new(bearing)).await?;
         Ok(self.report(written))
     }

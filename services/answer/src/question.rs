@@ -114,26 +114,26 @@ mod tests {
         }
     }
 
-    fn check(question: &Question, want: Result<(), AnswerError>) {
-        assert_eq!(validate(question, &Limits::default(), Moment::from_nanos(100)), want, "{question:?}");
+    fn check(question: &Question, want: &Result<(), AnswerError>) {
+        assert_eq!(&validate(question, &Limits::default(), Moment::from_nanos(100)), want, "{question:?}");
     }
 
     #[test]
     fn the_door() {
         let turn = |role| ChatMessage { role, content: "hi".to_string() };
-        check(&question("why?"), Ok(()));
-        check(&question("  \n?!"), Err(AnswerError::EmptyQuestion));
-        check(&question(&"é".repeat(4_000)), Ok(()));
+        check(&question("why?"), &Ok(()));
+        check(&question("  \n?!"), &Err(AnswerError::EmptyQuestion));
+        check(&question(&"é".repeat(4_000)), &Ok(()));
         let too_long = AnswerError::QuestionTooLong { chars: 4_001, chars_max: 4_000 };
-        check(&question(&"é".repeat(4_001)), Err(too_long));
-        check(&Question { conversation: vec![turn(Role::User); 32], ..question("why?") }, Ok(()));
+        check(&question(&"é".repeat(4_001)), &Err(too_long));
+        check(&Question { conversation: vec![turn(Role::User); 32], ..question("why?") }, &Ok(()));
         let turns = AnswerError::ConversationTooLong { turns: 33, turns_max: 32 };
-        check(&Question { conversation: vec![turn(Role::User); 33], ..question("why?") }, Err(turns));
+        check(&Question { conversation: vec![turn(Role::User); 33], ..question("why?") }, &Err(turns));
         let late = Question { deadline: Deadline::at(Moment::from_nanos(100)), ..question("why?") };
-        check(&late, Err(AnswerError::Expired { stage: Stage::Admit }));
+        check(&late, &Err(AnswerError::Expired { stage: Stage::Admit }));
         let late =
             Question { first_token_deadline: Deadline::at(Moment::from_nanos(99)), ..question("why?") };
-        check(&late, Err(AnswerError::Expired { stage: Stage::Admit }));
+        check(&late, &Err(AnswerError::Expired { stage: Stage::Admit }));
     }
 
     #[test]

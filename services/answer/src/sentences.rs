@@ -192,7 +192,7 @@ impl Reader<'_> {
     }
 
     fn skip(&self, from: usize, belongs: impl Fn(char) -> bool) -> usize {
-        self.text.len() - self.text[from..].trim_start_matches(|c| belongs(c)).len()
+        self.text.len() - self.text[from..].trim_start_matches(belongs).len()
     }
 }
 

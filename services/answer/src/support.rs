@@ -6,13 +6,15 @@
 
 use crate::terms::Terms;
 
-/// Below this a passage does not bear the sentence and a citation of it is removed.
-///
-/// Measured on XQuAD's English paragraphs, with question plus gold answer standing in for a paraphrased sentence: see
-/// the table in `tests/thresholds.rs`.
+// The bounds were measured on 612 questions about 120 English paragraphs of XQuAD: question plus gold answer stands in
+// for a paraphrased sentence, the gold paragraph and the four others of its article for the passages.
+
+/// Below this a passage does not bear the sentence and a citation of it is removed. In the measurement 2% of the gold
+/// paragraphs fall below and 87% of the others.
 pub const SUPPORT_MIN: f32 = 0.2;
-/// From here on a passage bears a sentence clearly enough to be cited by the service itself.
-pub const SUPPORT_CLEAR: f32 = 0.6;
+/// From here on a passage bears a sentence clearly enough to be cited by the service itself: 85% of the gold paragraphs
+/// and 0.5% of the others reach it. With the lead below, 508 sentences get the gold paragraph, 2 another, 102 none.
+pub const SUPPORT_CLEAR: f32 = 0.5;
 /// The best passage must lead the next by this much, or it is not clear which of them bears the sentence.
 pub const SUPPORT_LEAD: f32 = 0.15;
 /// A passage that holds nearly the whole sentence bears it, even if another does too.
