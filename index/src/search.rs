@@ -34,6 +34,12 @@ pub struct Index {
     hits_max: usize,
 }
 
+impl std::fmt::Debug for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
 /// What an arm gave, and how long each of its stages took.
 struct Outcome {
     found: Result<Vec<Ranked>, (Stage, ArmError)>,

@@ -51,7 +51,8 @@ impl Reader<'_> {
         if self.place == Place::Table {
             if event == Event::End(TagEnd::Table) {
                 self.place = Place::Words;
-                self.push(self.source[range.clone()].trim_end(), range);
+                let table = self.source[range.clone()].trim_end();
+                self.push(table, range.start..range.start + table.len());
                 self.flush(BlockKind::Lines);
             }
             return;

@@ -82,6 +82,16 @@ fn rst_objects_lend_their_names_to_what_continues_them() {
 }
 
 #[test]
+fn parts_of_a_long_table_have_their_own_lines() {
+    let rows: String = (0..100).map(|row| format!("| row {row} | some more words here |\n")).collect();
+    let found = passages("page.md", &format!("# T\n\n| a | b |\n|---|---|\n{rows}\nAfter.\n"));
+    assert!(found.len() > 2);
+    for pair in found.windows(2) {
+        assert!(pair[0].span.end_line < pair[1].span.start_line, "{pair:?}");
+    }
+}
+
+#[test]
 fn a_document_without_headings_is_called_by_its_file_name() {
     let found = passages("page.txt", "Alone.\n");
     assert_eq!(shown(&found), ["1-1 my page: Alone."]);
