@@ -50,12 +50,14 @@ const INLINE = /(`+)([\s\S]*?[^`])\1(?!`)|\*\*([^*]+(?:\*[^*]+)*)\*\*|(?<![\w*])
 export function inline(parent, text, cite) {
   let end = 0;
   for (const match of text.matchAll(INLINE)) {
-    parent.append(text.slice(end, match.index));
+    const before = text.slice(end, match.index);
+    // A citation keeps to the word before it.
+    parent.append(match[5] ? before.replace(/[ \t]+$/, "\u202f") : before);
     end = match.index + match[0].length;
     if (match[1]) parent.append(element("code", match[2].trim()));
     else if (match[3]) nested(parent, "strong", match[3], cite);
     else if (match[4]) nested(parent, "em", match[4], cite);
-    else citations(parent, match[0], match[5], cite);
+    else end += citations(parent, match[0], match[5], cite, text.slice(end));
   }
   parent.append(text.slice(end));
 }
@@ -66,10 +68,17 @@ function nested(parent, name, text, cite) {
   parent.append(child);
 }
 
-function citations(parent, raw, numbers, cite) {
+/** Appends citations, and the mark that follows them, so that no line begins with a full stop; gives its length. */
+function citations(parent, raw, numbers, cite, rest) {
   const made = numbers.split(",").map((number) => cite(Number(number)));
-  if (made.some((one) => one === null)) parent.append(raw);
-  else parent.append(...made);
+  const mark = /^[.,;:!?)]*/.exec(rest)[0];
+  const tied = document.createElement("span");
+  tied.className = "tied";
+  if (made.some((one) => one === null)) tied.append(raw);
+  else tied.append(...made);
+  tied.append(mark);
+  parent.append(tied);
+  return mark.length;
 }
 
 function element(name, text) {

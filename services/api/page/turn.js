@@ -25,6 +25,7 @@ function kindly(error) {
 }
 
 function seconds(ms) {
+  if (ms < 10) return `${ms.toFixed(1)}\u00a0ms`;
   return ms < 1000 ? `${Math.round(ms)}\u00a0ms` : `${(ms / 1000).toFixed(ms < 10000 ? 2 : 1)}\u00a0s`;
 }
 

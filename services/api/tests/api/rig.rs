@@ -145,14 +145,21 @@ fn text_of(tokens: &[TokenId]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Depends as little as it can on the wording of the prompt: the line that names `[n]` comes before passage n.
 fn quote(passages: &str) -> String {
+    let mut bodies: Vec<String> = Vec::new();
+    for line in passages.lines() {
+        if line.contains(&format!("[{}]", bodies.len() + 1)) {
+            bodies.push(String::new());
+        } else if let Some(body) = bodies.last_mut() {
+            body.push_str(line);
+            body.push(' ');
+        }
+    }
     let mut answer = String::new();
-    for part in passages.split("\n[").take(4).skip(1) {
-        let Some((number, rest)) = part.split_once(']') else { continue };
-        let body = rest.split_once('\n').map_or(rest, |(_, body)| body);
-        let body = body.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (place, body) in bodies.iter().take(3).enumerate() {
         let sentence = body.split_inclusive(". ").next().unwrap_or_default().trim().trim_end_matches('.');
-        answer.push_str(&format!("{sentence} [{number}]. "));
+        answer.push_str(&format!("{sentence} [{}]. ", place + 1));
     }
     answer.push_str("Nobody said this [9].");
     answer
