@@ -133,45 +133,40 @@ impl Citer {
         let content = strip_list_marker(&bare);
         let refusal = is_refusal(content);
         let support = self.bearing.support(content);
-        let mut citations: Vec<CitationReport> = Vec::new();
-        let mut replacements = Vec::with_capacity(marks.len());
-        for (_, mark) in marks {
+        let opening = if content.is_empty() { 0 } else { opening_marks(raw, marks) };
+        let (mut replacements, mut moved, mut cited) =
+            (Vec::with_capacity(marks.len()), Vec::new(), Vec::new());
+        for (nth, (_, mark)) in marks.iter().enumerate() {
             let borne =
-                |number: &usize| support.of(*number).is_some_and(|score| score >= SUPPORT_MIN) && !refusal;
-            let mut kept: Vec<usize> = mark.numbers.iter().copied().filter(borne).collect();
+                |number: &usize| !refusal && support.of(*number).is_some_and(|score| score >= SUPPORT_MIN);
+            let kept: Vec<usize> = mark.numbers.iter().copied().filter(borne).collect();
             if mark.attached && kept.len() < mark.numbers.len() {
                 // It may be code after all, so it stays as it is and counts as no citation.
-                kept.clear();
                 replacements.push(mark.raw.clone());
-            } else {
-                self.checked.removed += mark.numbers.len() - kept.len();
-                replacements.push(brackets(&kept));
+                continue;
             }
-            for number in kept {
-                if citations.iter().all(|citation| citation.number != number) {
-                    let score = support.of(number).unwrap_or_default();
-                    citations.push(CitationReport { number, support: score });
-                }
-            }
+            self.checked.removed += mark.numbers.len() - kept.len();
+            replacements.push(if nth < opening { String::new() } else { brackets(&kept) });
+            if nth < opening { &mut moved } else { &mut cited }.extend(kept);
         }
-        let added = match support.clear() {
-            Some(number) if citations.is_empty() && !refusal && is_claim(content) => Some(number),
-            _ => None,
-        };
-        if let Some(number) = added {
-            citations.push(CitationReport { number, support: support.of(number).unwrap_or_default() });
+        moved.retain(|number| !cited.contains(number));
+        cited.splice(0..0, moved.iter().copied());
+        let attributed = cited.is_empty() && !refusal && is_claim(content) && support.clear().is_some();
+        if attributed {
+            moved.extend(support.clear());
+            cited.extend(support.clear());
             self.checked.added += 1;
         }
-        let text = rewrite(raw, marks, &replacements, added.map(|number| (body, number)));
+        let text = rewrite(raw, marks, &replacements, (body, &once_each(moved)));
         self.checked.refused |= refusal && self.checked.sentences.is_empty();
         if !text.is_empty() {
             let start = self.checked.text.len() - self.shown;
-            let (end, attributed) = (start + text.len(), added.is_some());
+            let report = |number| CitationReport { number, support: support.of(number).unwrap_or_default() };
             self.checked.sentences.push(SentenceReport {
                 text: text.clone(),
                 start,
-                end,
-                citations,
+                end: start + text.len(),
+                citations: once_each(cited).into_iter().map(report).collect(),
                 attributed,
             });
         }
@@ -196,19 +191,37 @@ fn brackets(numbers: &[usize]) -> String {
     numbers.iter().map(|number| format!("[{number}]")).collect()
 }
 
-/// `raw` with each mark replaced and `[number]` put in at `added`. A mark that is replaced by nothing takes the space
-/// before it along, or the one behind it at the start.
+fn once_each(mut numbers: Vec<usize>) -> Vec<usize> {
+    let mut seen = std::collections::BTreeSet::new();
+    numbers.retain(|number| seen.insert(*number));
+    numbers
+}
+
+/// How many marks stand before the sentence's first word. A small model opens lines with "[1] " as a label; it is a
+/// citation like any other and is moved to where citations stand.
+fn opening_marks(raw: &str, marks: &[(Range<usize>, Mark)]) -> usize {
+    let mut end = 0;
+    let opens = |place: &Range<usize>| {
+        let between = raw[end..place.start].trim().is_empty();
+        end = place.end;
+        between
+    };
+    marks.iter().map(|(place, _)| place).map(opens).take_while(|opens| *opens).count()
+}
+
+/// `raw` with each mark replaced and the citations of `put` put in at its place. A mark that is replaced by nothing
+/// takes the space before it along, or the one behind it at the start.
 fn rewrite(
     raw: &str,
     marks: &[(Range<usize>, Mark)],
     replacements: &[String],
-    added: Option<(usize, usize)>,
+    put: (usize, &[usize]),
 ) -> String {
     let mut out = String::with_capacity(raw.len() + 8);
     let mut at = 0;
-    let mut pending = added;
+    let mut pending = if put.1.is_empty() { None } else { Some(put) };
     for ((place, _), replacement) in marks.iter().zip(replacements) {
-        copy_with_added(raw, at..place.start, &mut pending, &mut out);
+        copy_and_put(raw, at..place.start, &mut pending, &mut out);
         at = place.end;
         if replacement.is_empty() {
             out.truncate(out.trim_end().len());
@@ -219,19 +232,19 @@ fn rewrite(
             out.push_str(replacement);
         }
     }
-    copy_with_added(raw, at..raw.len(), &mut pending, &mut out);
-    if let Some((_, number)) = pending {
-        push_citation(&mut out, number);
+    copy_and_put(raw, at..raw.len(), &mut pending, &mut out);
+    if let Some((_, numbers)) = pending {
+        push_citations(&mut out, numbers);
     }
     out
 }
 
-/// Copies `part` of `raw`; when the place of the pending citation lies in it, puts that in.
-fn copy_with_added(raw: &str, part: Range<usize>, pending: &mut Option<(usize, usize)>, out: &mut String) {
+/// Copies `part` of `raw`; when the place of the pending citations lies in it, puts them in.
+fn copy_and_put(raw: &str, part: Range<usize>, pending: &mut Option<(usize, &[usize])>, out: &mut String) {
     match *pending {
-        Some((place, number)) if part.contains(&place) => {
+        Some((place, numbers)) if part.contains(&place) => {
             out.push_str(&raw[part.start..place]);
-            push_citation(out, number);
+            push_citations(out, numbers);
             out.push_str(&raw[place..part.end]);
             *pending = None;
         }
@@ -239,12 +252,12 @@ fn copy_with_added(raw: &str, part: Range<usize>, pending: &mut Option<(usize, u
     }
 }
 
-fn push_citation(out: &mut String, number: usize) {
+fn push_citations(out: &mut String, numbers: &[usize]) {
+    out.truncate(out.trim_end().len());
     if !out.is_empty() {
-        out.truncate(out.trim_end().len());
         out.push(' ');
     }
-    out.push_str(&brackets(&[number]));
+    out.push_str(&brackets(numbers));
 }
 
 /// The sentence without its citations, for judging.

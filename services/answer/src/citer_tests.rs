@@ -71,6 +71,14 @@ fn forms_are_made_one() {
 }
 
 #[test]
+fn a_label_at_the_start_becomes_a_citation_at_the_end() {
+    check("[2] The KV cache grows with each token.", "The KV cache grows with each token [2].", 0, 0);
+    check("[2] [1] The KV cache grows with each token [2].", "The KV cache grows with each token [2].", 1, 0);
+    check("[1, 2] Paris has a KV cache\nwell", "Paris has a KV cache [1][2]\nwell", 0, 0);
+    check("Salt is in bread.\n[3]", "Salt is in bread [3].\n[3]", 0, 1);
+}
+
+#[test]
 fn what_no_source_bears_is_removed_and_what_one_bears_is_cited() {
     check("The KV cache grows with each token.", "The KV cache grows with each token [2].", 0, 1);
     check("The KV cache grows with each token [1].", "The KV cache grows with each token [2].", 1, 1);
