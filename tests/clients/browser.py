@@ -299,6 +299,50 @@ def complains(page):
     check("Try again does", page.trouble() == [] and len(page.all(".turn")) == 1)
 
 
+def builds_text_not_markup(page):
+    """The page's own modules, fed with what a hostile document or model might say."""
+    page.open()
+    hostile = "<img src=x onerror=alert(1)> [a](javascript:alert(1)) **<b>x</b>** `<i>` [1] [7]"
+    seen = page.driver.execute_async_script("""
+        const [text, done] = arguments;
+        import("/page/markdown.js").then(({ render }) => {
+          const box = document.createElement("div");
+          const cite = (number) => number === 1 ? document.createElement("button") : null;
+          render(box, text, cite);
+          const names = [...box.querySelectorAll("*")].map((one) => one.localName);
+          done({ names, text: box.textContent });
+        });
+    """, hostile)
+    check("markup stays text", set(seen["names"]) <= {"p", "strong", "code", "button", "span"}, seen["names"])
+    check("a citation of nothing stays text", "[7]" in seen["text"] and "<img" in seen["text"])
+    shape = page.driver.execute_async_script("""
+        const [text, done] = arguments;
+        import("/page/markdown.js").then(({ blocks }) => done(blocks(text).map((one) => [one.kind, one.lines.length])));
+    """, "# Head\n\nOne\nline.\n\n- a\n- b\n  more\n\n1. x\n2. y\n\n```\ncode [1]\n\n```\nEnd")
+    check("blocks are told apart", shape == [["h", 1], ["p", 1], ["ul", 2], ["ol", 2], ["code", 2], ["p", 1]], shape)
+    wrong = page.driver.execute_async_script("""
+        const done = arguments[0];
+        import("/page/stream.js").then(({ EventReader }) => {
+          const wrong = [];
+          for (const end of ["\\n", "\\r\\n", "\\r"]) {
+            const lines = [": alive", "event: delta", "data: {\\"text\\":", "data: 1}", "", "data: bare", "", ""];
+            const text = lines.join(end) + (end === "\\r" ? "x" : "");
+            for (let one = 0; one <= text.length; one++) {
+              for (let two = one; two <= text.length; two++) {
+                const reader = new EventReader();
+                const parts = [text.slice(0, one), text.slice(one, two), text.slice(two)];
+                const events = parts.flatMap((part) => reader.push(part)).map((event) => `${event.name}=${event.data}`);
+                const expected = ["delta={\\"text\\":\\n1}", "message=bare"];
+                if (JSON.stringify(events) !== JSON.stringify(expected)) wrong.push([end, one, two, events]);
+              }
+            }
+          }
+          done(wrong);
+        });
+    """)
+    check("events survive every way of cutting the stream", wrong == [], wrong[:2])
+
+
 def stays_quiet(page):
     loud = [entry["message"] for entry in page.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
     check("the console has no complaint", loud == [], loud)
@@ -310,7 +354,8 @@ def main():
         try:
             page.size(1100, 860)
             page.colours("light")
-            for part in (asks, cites, follows_up, stops, starts_afresh, darkens, linked, narrows, complains, stays_quiet):
+            for part in (asks, cites, follows_up, stops, starts_afresh, darkens, linked, narrows, complains,
+                         builds_text_not_markup, stays_quiet):
                 print(f"-- {part.__name__.replace('_', ' ')}", flush=True)
                 part(page)
         except Deviation as deviation:
