@@ -1,3 +1,5 @@
+//! Are passages of the right length, whole, and in their place?
+
 use super::*;
 use crate::EmbedError;
 use crate::ingest::{Block, BlockKind, Element, Format, Found};

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 /// Answers questions from your documents, with citations, inside a latency budget.
 ///
-/// Start with `riposte demo`: it fetches a small model, indexes the handbook that comes with the program and serves
-/// answers on http://127.0.0.1:8080.
+/// Start with `riposte demo`: it fetches a small model, indexes the handbook that comes
+/// with the program and serves answers on http://127.0.0.1:8080.
 #[derive(Debug, Parser)]
-#[command(name = "riposte", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "riposte", version, verbatim_doc_comment, after_help = EXIT_CODES)]
 pub struct Cli {
     /// Flags of every command.
     #[command(flatten)]
@@ -25,6 +25,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed; 2 the command line or
 
 /// Flags of every command.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Common {
     /// Configuration file [default: riposte.toml in the current folder, if there is one]
     #[arg(long, global = true, value_name = "FILE", env = "RIPOSTE_CONFIG", hide_env_values = true)]

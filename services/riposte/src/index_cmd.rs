@@ -34,7 +34,7 @@ pub fn run(paths: &[PathBuf], config: &Config) -> Result<(), Failure> {
 /// # Errors
 /// See [`IndexError`].
 pub fn build(paths: &[PathBuf], data: &Path, embed: &dyn Embed, config: &Config) -> Result<Summary, Failure> {
-    let mut bar = Progress::start("indexing", Unit::Things("files and passages"));
+    let mut bar = Progress::start("indexing: looking for documents", Unit::Things("files and passages"));
     let mut report = |news: &index::Progress| {
         bar.label(match news.phase {
             Phase::Scan => "indexing: looking for documents",

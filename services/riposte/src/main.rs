@@ -30,7 +30,7 @@ use tracing_subscriber::EnvFilter;
 const RUNTIME_THREADS: usize = 2;
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             ui::progress::say(&format!("{} {failure}", ui::paint(ui::ALARM, "error:")));
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
+fn run(cli: &Cli) -> Result<(), Failure> {
     let layers = Layers::of_process(cli.common.config.clone(), cli.overrides())?;
     let resolved = layers.resolve()?;
     let config = &resolved.config;

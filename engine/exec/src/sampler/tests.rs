@@ -1,3 +1,5 @@
+//! Is the right token drawn, and the same one for the same seed and index?
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;

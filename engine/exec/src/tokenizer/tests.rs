@@ -1,3 +1,5 @@
+//! Are tokens those of the model file, and do control tokens come from the template alone?
+
 use super::*;
 use crate::vocabulary::bytes_to_chars;
 use proptest::prelude::*;

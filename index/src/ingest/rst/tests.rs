@@ -1,3 +1,5 @@
+//! Is reStructuredText read as its structure says?
+
 use super::*;
 
 fn check(source: &str, expected: &[&str]) {

@@ -1,3 +1,5 @@
+//! Is a model complete and verified or not there, whatever breaks off on the way?
+
 use super::*;
 use crate::fetch::Wheel;
 use crate::registry::{Kind, Registry};
