@@ -1,6 +1,7 @@
 //! Do real weights give the numbers that others compute from them? Exact logits from numpy in float64, llama.cpp's
 //! own logits and greedy answers, sentence vectors from numpy; see tests/reference for how the fixtures were made.
 #![allow(clippy::print_stderr, reason = "the measured errors are the point of these tests")]
+#![allow(clippy::unwrap_used)] // A test that cannot go on should stop.
 
 use exec::{Encoder, LoadOptions, Loaded, load};
 use kernels::Isa;
