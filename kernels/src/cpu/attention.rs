@@ -250,39 +250,60 @@ fn block_step(
                 for (lane, score) in score.iter_mut().enumerate() {
                     *score = if lane < *valid { *score } else { f32::NEG_INFINITY };
                 }
-                let top =
-                    score.iter().fold(state.top[i], |top, score| if *score > top { *score } else { top });
+                let top = fold(*score, |a, b| if b > a { b } else { a }).max(state.top[i]);
                 let shrink = if state.top[i] == f32::NEG_INFINITY { 0.0 } else { exp(state.top[i] - top) };
                 for (lane, score) in score.iter_mut().enumerate() {
                     *score = if lane < *valid { exp(*score - top) } else { 0.0 };
                 }
                 state.top[i] = top;
-                state.sum[i] = state.sum[i] * shrink + score.iter().sum::<f32>();
-                let acc = &mut state.acc[i * dim..(i + 1) * dim];
-                for (c, acc) in acc.chunks_mut(BLOCK).enumerate() {
-                    if let Ok(acc) = <&mut [f32; BLOCK]>::try_from(&mut *acc) {
-                        let mut out = [0f32; BLOCK];
-                        for lane in 0..BLOCK {
-                            out[lane] = acc[lane] * shrink;
-                        }
-                        for (p, v) in score.iter().zip(values.chunks_exact(dim)).take(*valid) {
-                            let v = &v[c * BLOCK..(c + 1) * BLOCK];
-                            for lane in 0..BLOCK {
-                                out[lane] = p.mul_add(v[lane], out[lane]);
-                            }
-                        }
-                        *acc = out;
-                    } else {
-                        for (d, acc) in acc.iter_mut().enumerate() {
-                            let mut out = *acc * shrink;
-                            for (p, v) in score.iter().zip(values.chunks_exact(dim)).take(*valid) {
-                                out = p.mul_add(v[c * BLOCK + d], out);
-                            }
-                            *acc = out;
-                        }
-                    }
+                state.sum[i] = state.sum[i] * shrink + fold(*score, |a, b| a + b);
+                let (acc, p) = (&mut state.acc[i * dim..(i + 1) * dim], &score[..*valid]);
+                let mut from = 0;
+                while from < dim {
+                    // Four registers at a time keep four chains of additions in flight.
+                    from += match dim - from {
+                        64.. => mix::<64>(&mut acc[from..], shrink, p, values, dim, from),
+                        16.. => mix::<16>(&mut acc[from..], shrink, p, values, dim, from),
+                        _ => mix::<1>(&mut acc[from..], shrink, p, values, dim, from),
+                    };
                 }
             }
         }
     );
+}
+
+/// Reduces 16 lanes by halves: a fixed order that is a few shuffles, not a chain of sixteen.
+#[inline(always)]
+fn fold(mut lanes: [f32; BLOCK], join: impl Fn(f32, f32) -> f32) -> f32 {
+    for half in [8, 4, 2, 1] {
+        for lane in 0..half {
+            lanes[lane] = join(lanes[lane], lanes[lane + half]);
+        }
+    }
+    lanes[0]
+}
+
+/// `acc = acc * shrink + sum over positions of p * values[position]` for the `N` dimensions from `from` on; returns N.
+#[inline(always)]
+fn mix<const N: usize>(
+    acc: &mut [f32],
+    shrink: f32,
+    p: &[f32],
+    values: &[f32],
+    dim: usize,
+    from: usize,
+) -> usize {
+    let acc = &mut acc[..N];
+    let mut out = [0f32; N];
+    for lane in 0..N {
+        out[lane] = acc[lane] * shrink;
+    }
+    for (p, value) in p.iter().zip(values.chunks_exact(dim)) {
+        let value = &value[from..from + N];
+        for lane in 0..N {
+            out[lane] = p.mul_add(value[lane], out[lane]);
+        }
+    }
+    acc.copy_from_slice(&out);
+    N
 }
