@@ -29,6 +29,11 @@ impl Failure {
         Self { hint: Some(hint.into()), ..self }
     }
 
+    /// Is there anything to say?
+    pub fn is_silent(&self) -> bool {
+        self.code == 0
+    }
+
     /// The exit code.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
@@ -60,10 +65,11 @@ impl From<ConfigError> for Failure {
     }
 }
 
-/// Writing to a closed pipe or a full disk.
+/// Writing to a full disk, or to a pipe whose reader has seen enough, which is no failure.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Failure::new(format!("output: {error}"))
+        let code = u8::from(error.kind() != std::io::ErrorKind::BrokenPipe);
+        Self { code, ..Failure::new(format!("output: {error}")) }
     }
 }
 

@@ -32,6 +32,7 @@ const RUNTIME_THREADS: usize = 2;
 fn main() -> ExitCode {
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_silent() => failure.exit_code(),
         Err(failure) => {
             ui::progress::say(&format!("{} {failure}", ui::paint(ui::ALARM, "error:")));
             failure.exit_code()

@@ -133,6 +133,18 @@ fn config_show_prints_what_is_in_force_and_who_set_it() {
 }
 
 #[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    use std::process::Stdio;
+    let home = Home::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_riposte"));
+    command.args(["config", "show"]).env_clear().env("HOME", home.path()).current_dir(home.path());
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command.stdout(Stdio::from(writer)).stderr(Stdio::piped()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
 fn models_are_listed_without_a_network() {
     let home = Home::new();
     let list = home.stdout(&["models", "list"], &[]);

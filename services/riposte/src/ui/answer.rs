@@ -54,6 +54,7 @@ pub fn place(source: &Source) -> String {
     match (span.page, span.start_line) {
         (Some(page), _) => format!("{} page {page}", source.source),
         (None, 0) => source.source.clone(),
+        (None, first) if first == span.end_line => format!("{}:{first}", source.source),
         (None, first) => format!("{}:{first}-{}", source.source, span.end_line),
     }
 }
