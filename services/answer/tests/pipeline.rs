@@ -260,7 +260,7 @@ async fn an_answer_streams_with_checked_citations_and_its_times() {
     }
     let prompt = service.prompt();
     assert!(
-        prompt.contains("Passage [1], from \"Eiffel Tower\":\nThe Eiffel Tower was completed"),
+        prompt.contains("<passage id=\"1\" title=\"Eiffel Tower\">\nThe Eiffel Tower was completed"),
         "{prompt}"
     );
     service.at_rest().await;
