@@ -3,7 +3,10 @@
 //!
 //! The only crate with `unsafe`: SIMD intrinsics, the thread pool's shared slices and the GPU driver.
 #![allow(unsafe_code)]
-#![allow(clippy::needless_range_loop, reason = "lanes and registers are counted, as in the instructions they stand for")]
+#![allow(
+    clippy::needless_range_loop,
+    reason = "lanes and registers are counted, as in the instructions they stand for"
+)]
 
 mod cpu;
 pub mod cuda;

@@ -60,8 +60,7 @@ fn lane_sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
 /// e^x for x clamped to +-87, relative error under 2e-7; exact at 0. Cephes' range reduction and polynomial.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    const POLY: [f32; 6] =
-        [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+    const POLY: [f32; 6] = [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
     let x = x.clamp(-87.0, 87.0);
     let n = (x * std::f32::consts::LOG2_E).round_ties_even();
     // ln 2 in two parts, so that the subtraction is exact.
