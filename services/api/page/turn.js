@@ -139,7 +139,7 @@ export class Turn {
     const notes = [];
     const cut = { length: "The answer reached its length limit.", deadline: "Time ran out; this is what was written by then." };
     if (cut[event.finish_reason]) notes.push(cut[event.finish_reason]);
-    if (event.degraded.length) notes.push(`Left out to keep the time limit: ${event.degraded.join(", ")}.`);
+    if (event.degraded.length) notes.push(`Left out to keep the limits: ${event.degraded.join(", ")}.`);
     return notes.map((note) => element("p", "note", note));
   }
 

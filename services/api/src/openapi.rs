@@ -51,7 +51,7 @@ pub(crate) enum SearchFailures {
     /// A part of the service failed; `stage` names it where it is known.
     #[response(status = 500)]
     Internal(wire::ErrorBody),
-    /// The server is shutting down; see `Retry-After`.
+    /// Too many searches and questions are under way, or the server is shutting down; see `Retry-After`.
     #[response(status = 503)]
     Busy(wire::ErrorBody),
     /// The deadline passed; `stage` says where.

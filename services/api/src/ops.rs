@@ -27,7 +27,7 @@ pub(crate) async fn healthz() -> Json<wire::Readiness> {
     ),
 )]
 pub(crate) async fn readyz(State(shared): State<Arc<Shared>>) -> (StatusCode, Json<wire::Readiness>) {
-    // Model and index are loaded before the listener opens, so draining is the one way not to be ready.
+    // Model and index are loaded before the first connection is accepted, so draining is the one way not to be ready.
     let (code, status) = if shared.draining() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining")
     } else {

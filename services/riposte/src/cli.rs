@@ -72,7 +72,7 @@ pub struct ModelArgs {
     /// Threads that compute [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<u32>,
-    /// Memory for the KV cache, in MiB
+    /// Memory for the KV cache, in MiB [default: 512]
     #[arg(long, value_name = "MIB")]
     pub kv_mib: Option<u32>,
 }
@@ -86,7 +86,7 @@ pub struct DemoArgs {
     /// Address and port to listen on [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
     pub listen: Option<String>,
-    /// Folder of the demo's own index
+    /// Folder of the demo's own index [default: riposte/demo in the user's data folder]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// The model.
@@ -100,7 +100,7 @@ pub struct ServeArgs {
     /// Address and port to listen on [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
-    /// Folder of the index, as written by `riposte index`
+    /// Folder of the index, as written by `riposte index` [default: riposte/index in the user's data folder]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// The model.
@@ -114,7 +114,7 @@ pub struct IndexArgs {
     /// Files and folders to index
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Folder of the index; an index that is there is replaced
+    /// Folder of the index; an index that is there is replaced [default: riposte/index in the user's data folder]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
 }

@@ -157,9 +157,9 @@ pub enum Finish {
     Length,
     /// The deadline passed; the text so far is valid.
     Deadline,
-    /// The caller cancelled it.
+    /// The caller cancelled it. Such an answer ends with `error` today, not with `final`.
     Cancelled,
-    /// The engine failed.
+    /// The engine failed. Such an answer ends with `error` today, not with `final`.
     Failed,
 }
 
@@ -220,7 +220,7 @@ pub struct FinalEvent {
     pub sentences: Vec<Sentence>,
     /// What the citation check changed.
     pub citations: CitationCounts,
-    /// False when no source was found and the answer says so.
+    /// False when the documents hold no answer, as far as search or model can tell, and the text says so.
     pub grounded: bool,
     /// Why it ended.
     pub finish_reason: Finish,

@@ -31,6 +31,6 @@ pub struct ModelList {
 /// Answer to `GET /readyz` and `GET /healthz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Readiness {
-    /// `ok`, `draining` or `starting`.
+    /// `ok` or `draining`.
     pub status: String,
 }

@@ -1,6 +1,7 @@
 //! What has the operator decided? The resolved configuration: read once, then immutable and passed down.
 //!
-//! Raw layers (defaults, file, environment, flags) are joined in [`load`]; nothing below `main` reads a variable.
+//! Raw layers (defaults, file, environment, flags) are joined in [`load`]. No other module reads a setting from the
+//! environment, only the user's cache and data folders.
 
 mod load;
 mod show;
