@@ -101,6 +101,19 @@ impl LineIndex {
 }
 
 #[cfg(test)]
+impl Document {
+    /// Its elements as the tests of the formats write them: `h1 Title`, `Prose text`, `Item [context] text`.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        let show = |element: &Element| match element {
+            Element::Heading { level, text, .. } => format!("h{level} {text}"),
+            Element::Block(block) if block.context.is_empty() => format!("{:?} {}", block.kind, block.text),
+            Element::Block(block) => format!("{:?} [{}] {}", block.kind, block.context.join("/"), block.text),
+        };
+        self.elements.iter().map(show).collect()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

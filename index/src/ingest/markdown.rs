@@ -177,15 +177,7 @@ mod tests {
     use super::*;
 
     fn check(source: &str, expected: &[&str]) {
-        let found: Vec<String> = read(source)
-            .elements
-            .iter()
-            .map(|element| match element {
-                Element::Heading { level, text, .. } => format!("h{level} {text}"),
-                Element::Block(block) => format!("{:?} {}", block.kind, block.text),
-            })
-            .collect();
-        assert_eq!(found, expected, "{source}");
+        assert_eq!(read(source).shown(), expected, "{source}");
     }
 
     #[test]

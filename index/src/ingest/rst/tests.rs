@@ -3,16 +3,7 @@
 use super::*;
 
 fn check(source: &str, expected: &[&str]) {
-    let found: Vec<String> = read(source)
-        .elements
-        .iter()
-        .map(|element| match element {
-            Element::Heading { level, text, .. } => format!("h{level} {text}"),
-            Element::Block(block) if block.context.is_empty() => format!("{:?} {}", block.kind, block.text),
-            Element::Block(block) => format!("{:?} [{}] {}", block.kind, block.context.join("/"), block.text),
-        })
-        .collect();
-    assert_eq!(found, expected, "{source}");
+    assert_eq!(read(source).shown(), expected, "{source}");
 }
 
 #[test]
