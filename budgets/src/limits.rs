@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
+    /// Open connections; further ones wait to be accepted.
+    pub connections_max: usize,
     /// Largest request body.
     pub body_bytes_max: usize,
     /// Longest question or search query.
@@ -41,6 +43,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            connections_max: 1_024,
             body_bytes_max: 1 << 20,
             query_chars_max: 4_000,
             conversation_turns_max: 32,
@@ -87,6 +90,7 @@ impl Limits {
                 self.prompt_passages_max <= self.search_hits_max,
                 "prompt_passages_max must not exceed search_hits_max",
             ),
+            (self.connections_max >= 1, "connections_max must be at least 1"),
             (self.running_sequences_max >= 1, "running_sequences_max must be at least 1"),
             (self.step_prefill_tokens_max >= 1, "step_prefill_tokens_max must be at least 1"),
             (self.prompt_tokens_max >= 512, "prompt_tokens_max must be at least 512, or no passage fits"),

@@ -1,8 +1,8 @@
 //! How does the server run, and how does it stop without cutting anyone off?
 
+use crate::connections::Bounded;
 use crate::router;
 use crate::state::{ApiState, Shared};
-use axum::serve::ListenerExt;
 use budgets::Deadline;
 use std::future::Future;
 use std::sync::Arc;
@@ -38,12 +38,7 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let shared = Shared::new(state);
     let app = router::with_shared(Arc::clone(&shared));
-    // Events are small and must not wait for each other.
-    let listener = listener.tap_io(|connection| {
-        if let Err(error) = connection.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY");
-        }
-    });
+    let listener = Bounded::new(listener, shared.api.limits.connections_max);
     let (drained, when_drained) = oneshot::channel();
     let stopping = Arc::clone(&shared);
     let graceful = async move {
