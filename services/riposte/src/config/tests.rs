@@ -26,6 +26,15 @@ fn nothing_set_is_the_default() {
 }
 
 #[test]
+fn the_default_models_are_those_that_the_registry_marks() {
+    let registry = models::Registry::built_in().unwrap();
+    let config = Config::default();
+    let marked = |kind| registry.default_of(kind).unwrap().name.as_str();
+    assert_eq!(config.model.name, marked(models::Kind::Generator));
+    assert_eq!(config.embedder.name, marked(models::Kind::Embedder));
+}
+
+#[test]
 fn the_later_layer_wins_key_by_key() {
     let text = "[model]\nname = 'file'\nthreads = 1\nkv_mib = 11";
     let env = [("RIPOSTE_MODEL_NAME", "env"), ("RIPOSTE_MODEL_KV_MIB", "22"), ("HOME", "/h")];
@@ -67,6 +76,10 @@ fn what_is_wrong_is_named_with_its_place() {
     check("[model\nname = 'x'", &[], &[], &["some.toml"]);
     check("[limits]\nprompt_passages_max = 500", &[], &[], &["search_hits_max"]);
     check("[answer]\npassages_max = 0", &[], &[], &["answer.passages_max"]);
+    check("[model]\nthreads = 1025", &[], &[], &["model.threads"]);
+    check("[embedder]\nthreads = 100000", &[], &[], &["embedder.threads"]);
+    check("[limits]\nqueue_requests_max = 9223372036854775807", &[], &[], &["queue_requests_max"]);
+    check("[limits]\nquery_chars_max = 4611686018427387904", &[], &[], &["query_chars_max"]);
 }
 
 #[test]
