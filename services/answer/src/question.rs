@@ -28,8 +28,8 @@ pub struct Question {
 /// What the operator may tune. The defaults suit the default model on a CPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnswerSettings {
-    /// Passages in the prompt when the caller names no number. A CPU prefills a few hundred tokens per second, so five
-    /// passages of about 200 tokens cost about two seconds before the first token.
+    /// Passages in the prompt when the caller names no number. Few, because on a CPU their prefill is most of the time
+    /// to the first token.
     pub passages_max: usize,
     /// Tokens in the answer when the caller names no number.
     pub output_tokens_max: usize,
