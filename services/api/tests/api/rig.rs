@@ -145,12 +145,15 @@ fn text_of(tokens: &[TokenId]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Depends as little as it can on the wording of the prompt: the line that names `[n]` comes before passage n.
+/// Depends as little as it can on the wording of the prompt: passage n stands between a line that opens an element
+/// with `id="n"` and one that closes it.
 fn quote(passages: &str) -> String {
     let mut bodies: Vec<String> = Vec::new();
     for line in passages.lines() {
-        if line.contains(&format!("[{}]", bodies.len() + 1)) {
+        if line.contains(&format!("id=\"{}\"", bodies.len() + 1)) {
             bodies.push(String::new());
+        } else if line.starts_with("</") {
+            continue;
         } else if let Some(body) = bodies.last_mut() {
             body.push_str(line);
             body.push(' ');
