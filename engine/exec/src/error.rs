@@ -53,6 +53,12 @@ pub enum LoadError {
         /// Bytes of one block over all layers.
         block: usize,
     },
+    /// The system does not give that much memory.
+    #[error("there are no {given} bytes of memory for the KV blocks: lower model.kv_mib")]
+    KvTooLarge {
+        /// What was asked for.
+        given: usize,
+    },
 }
 
 impl LoadError {

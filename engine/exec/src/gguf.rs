@@ -1,6 +1,7 @@
 //! What does a GGUF file hold? Its metadata by type and its tensors as raw bytes, with every bound checked.
 
 use crate::error::LoadError;
+use candle_core::Error;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::{Content, Value};
 use kernels::Format;
@@ -29,7 +30,7 @@ impl Gguf {
         let file = File::open(path).map_err(io)?;
         let bytes = file.metadata().map_err(io)?.len();
         let content = Content::read(&mut BufReader::new(file))
-            .map_err(|error| LoadError::Invalid { path: path.to_path_buf(), message: error.to_string() })?;
+            .map_err(|error| LoadError::Invalid { path: path.to_path_buf(), message: reason(&error) })?;
         Ok(Self { path: path.to_path_buf(), content, bytes })
     }
 
@@ -128,4 +129,59 @@ impl Gguf {
 
 pub(crate) fn metadata(key: &str, message: &str) -> LoadError {
     LoadError::Metadata { key: key.to_string(), message: message.to_string() }
+}
+
+/// What candle says is wrong, in one line: without the stack trace that it appends when the environment asks for one,
+/// and with words for a file that ends early.
+fn reason(error: &Error) -> String {
+    match error {
+        Error::WithBacktrace { inner, .. } | Error::WithPath { inner, .. } => reason(inner),
+        Error::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            "it ends too early".to_string()
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(bytes: &[u8], expected: &str) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let error = Gguf::open(file.path()).err().expect("must be refused").to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(!error.contains('\n'), "{error} is more than one line");
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_in_one_line() {
+        check(b"", "ends too early");
+        check(b"GGUF", "ends too early");
+        check(b"plain text", "magic");
+        check(b"GGUF\x63\0\0\0", "version");
+        let counts = |tensors: u64, entries: u64| {
+            let mut bytes = b"GGUF\x03\0\0\0".to_vec();
+            bytes.extend(tensors.to_le_bytes());
+            bytes.extend(entries.to_le_bytes());
+            bytes
+        };
+        // Counts and lengths that no file of this size can hold must not size an allocation.
+        check(&counts(u64::MAX, 0), "tensor");
+        check(&counts(0, u64::MAX), "metadata");
+        let mut key = counts(0, 1);
+        key.extend(u64::MAX.to_le_bytes());
+        key.extend([0; 64]);
+        check(&key, "length");
+    }
+
+    #[test]
+    fn a_stack_trace_is_no_part_of_the_reason() {
+        let traced = Error::WithBacktrace {
+            inner: Box::new(Error::Msg("no tensors".to_string())),
+            backtrace: Box::new(std::backtrace::Backtrace::force_capture()),
+        };
+        assert_eq!(reason(&traced), "no tensors");
+    }
 }

@@ -30,7 +30,7 @@ impl DeviceRunner {
             context_tokens_max: model.config.context_tokens,
             vocab_tokens: model.weights.embedding.vocab(),
         };
-        let kv = vec![0; model.config.layers * blocks_total * model.config.attention.block_elements()];
+        let kv = zeroed(model.config.layers * blocks_total * model.config.attention.block_elements())?;
         Ok(Self { model, compute, kv, limits })
     }
 
@@ -48,6 +48,15 @@ impl DeviceRunner {
         let tables = plan.rows.iter().map(table).collect::<Result<Vec<_>, _>>()?;
         self.model.forward(&mut self.compute, &mut self.kv, &plan.rows, &tables)
     }
+}
+
+/// Memory for that many elements, or an error where the system has none to give.
+fn zeroed(elements: usize) -> Result<Vec<u16>, LoadError> {
+    // Asked for and given back first, because the line below ends the process when it fails. It is the one that stays:
+    // the system hands out zeroed pages as they are touched, while a reserved vector would be filled at once.
+    let asked = Vec::<u16>::new().try_reserve_exact(elements);
+    asked.map_err(|_| LoadError::KvTooLarge { given: elements.saturating_mul(size_of::<u16>()) })?;
+    Ok(vec![0; elements])
 }
 
 /// A row's block table. More spans than one, or a shift, are passage KV, a later feature; see [`sched::Span`].
@@ -79,5 +88,18 @@ impl Runner for DeviceRunner {
             })
             .collect::<Result<Vec<_>, RunError>>()?;
         Ok(StepOutput { drawn })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        assert_eq!(zeroed(3).unwrap(), [0, 0, 0]);
+        for elements in [1 << 50, 1 << 62, usize::MAX] {
+            assert!(matches!(zeroed(elements), Err(LoadError::KvTooLarge { .. })), "{elements}");
+        }
     }
 }
