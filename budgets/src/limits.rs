@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The engine's queue is allocated whole at start, so its length has a bound of its own.
+const QUEUE_REQUESTS_CEILING: usize = 1 << 16;
+
 /// All bounds. Units stand last in each name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -83,7 +86,7 @@ impl Limits {
     pub fn check(&self) -> Result<(), LimitError> {
         let rules = [
             (
-                self.query_chars_max * 4 <= self.body_bytes_max,
+                self.query_chars_max <= self.body_bytes_max / 4,
                 "query_chars_max x 4 must fit into body_bytes_max",
             ),
             (
@@ -91,6 +94,10 @@ impl Limits {
                 "prompt_passages_max must not exceed search_hits_max",
             ),
             (self.connections_max >= 1, "connections_max must be at least 1"),
+            (
+                (1..=QUEUE_REQUESTS_CEILING).contains(&self.queue_requests_max),
+                "queue_requests_max must be between 1 and 65536",
+            ),
             (self.running_sequences_max >= 1, "running_sequences_max must be at least 1"),
             (self.step_prefill_tokens_max >= 1, "step_prefill_tokens_max must be at least 1"),
             (self.prompt_tokens_max >= 512, "prompt_tokens_max must be at least 512, or no passage fits"),
@@ -117,5 +124,13 @@ mod tests {
     fn a_contradiction_is_named() {
         let limits = Limits { prompt_passages_max: 101, ..Limits::default() };
         assert!(limits.check().unwrap_err().0.contains("search_hits_max"));
+        for query_chars_max in [262_145, 1 << 62, usize::MAX] {
+            let limits = Limits { query_chars_max, ..Limits::default() };
+            assert!(limits.check().unwrap_err().0.contains("query_chars_max"), "{query_chars_max}");
+        }
+        for queue_requests_max in [0, 65_537, usize::MAX] {
+            let limits = Limits { queue_requests_max, ..Limits::default() };
+            assert!(limits.check().unwrap_err().0.contains("queue_requests_max"), "{queue_requests_max}");
+        }
     }
 }

@@ -95,9 +95,6 @@ impl Engine {
         limits: &Limits,
     ) -> Result<(Engine, Worker), StartError> {
         limits.check()?;
-        if limits.queue_requests_max == 0 {
-            return Err(LimitError("queue_requests_max must be at least 1".to_string()).into());
-        }
         let runner = model.runner.limits();
         if runner.block_tokens == 0 || runner.blocks_total == 0 || runner.context_tokens_max < 2 {
             return Err(StartError::Runner(format!("{runner:?} leaves no room for a sequence")));

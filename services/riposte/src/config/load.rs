@@ -200,6 +200,9 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().filter(|word| !matches!(*word, "|" | "^")).collect::<Vec<_>>().join(" ")
 }
 
+/// Most threads of one pool. More than any machine has cores; far more would exhaust the system's memory maps.
+const THREADS_MAX: usize = 1_024;
+
 fn check(config: &Config) -> Result<(), ConfigError> {
     config.limits.check().map_err(|error| ConfigError::Range(error.to_string()))?;
     let (answer, limits) = (&config.answer, &config.limits);
@@ -207,6 +210,8 @@ fn check(config: &Config) -> Result<(), ConfigError> {
     let rules = [
         (!config.model.name.is_empty(), "model.name must not be empty"),
         (config.model.kv_mib >= 1, "model.kv_mib must be at least 1"),
+        (config.model.threads <= THREADS_MAX, "model.threads must be at most 1024"),
+        (config.embedder.threads <= THREADS_MAX, "embedder.threads must be at most 1024"),
         (!config.embedder.name.is_empty(), "embedder.name must not be empty"),
         (!config.demo.question.trim().is_empty(), "demo.question must not be empty"),
         (config.demo.data != config.index.data, "demo.data must not be index.data"),
