@@ -1,8 +1,9 @@
 //! How is a running request ended from outside? By its id, for callers behind a proxy that swallows disconnects.
 
+use crate::extract::PathId;
 use crate::state::Shared;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -71,11 +72,14 @@ impl Drop for Registration {
 #[utoipa::path(
     post, path = "/v1/cancel/{id}", tag = "answers",
     params(("id" = String, Path, description = "Id of the request")),
-    responses((status = 200, description = "Whether it was running", body = wire::CancelResponse)),
+    responses(
+        (status = 200, description = "Whether it was running", body = wire::CancelResponse),
+        (status = 400, description = "The id is not UTF-8", body = wire::ErrorBody),
+    ),
 )]
 pub(crate) async fn cancel(
     State(shared): State<Arc<Shared>>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
 ) -> Json<wire::CancelResponse> {
     let key = id.strip_prefix("chatcmpl-").unwrap_or(&id);
     Json(wire::CancelResponse { cancelled: shared.cancels.cancel(key), id })

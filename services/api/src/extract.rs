@@ -4,7 +4,8 @@ use crate::error::ApiError;
 use crate::error_table as table;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -30,6 +31,22 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
             Err(_) => return Err(ApiError::of(table::BODY_TIMEOUT, "the body did not arrive in time")),
         };
         parse(&bytes).map(JsonBody)
+    }
+}
+
+/// The id in a path. Unlike axum's own, an id that cannot be read is refused with a typed error.
+pub(crate) struct PathId(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(id)) => Ok(Self(id)),
+            Err(_) => {
+                Err(ApiError::of(table::INVALID_VALUE, "the id in the path is not UTF-8 text").param("id"))
+            }
+        }
     }
 }
 
@@ -59,7 +76,8 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         let refusal = refusal(error.inner());
-        if path == "." { refusal } else { refusal.param(path) }
+        // "." is the body itself, and a question mark stands where the text broke off inside a name.
+        if path == "." || path.contains('?') { refusal } else { refusal.param(path) }
     })?;
     reader.end().map_err(|error| refusal(&error))?;
     Ok(value)
@@ -83,6 +101,8 @@ mod tests {
     fn a_refusal_names_the_kind_of_mistake_and_the_field() {
         check("", "malformed_json", None);
         check("{\"question\":", "malformed_json", Some("question"));
+        check("{", "malformed_json", None);
+        check("{\"quest", "malformed_json", None);
         check("{\"question\":\"a\"} x", "malformed_json", None);
         check("{}", "invalid_body", None);
         check("[]", "invalid_body", None);

@@ -2,9 +2,10 @@
 
 use crate::chat;
 use crate::error::ApiError;
+use crate::extract::PathId;
 use crate::state::Shared;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
@@ -72,12 +73,13 @@ pub(crate) async fn models(State(shared): State<Arc<Shared>>) -> Json<wire::Mode
     params(("id" = String, Path, description = "Id of the model")),
     responses(
         (status = 200, description = "The model", body = wire::Model),
+        (status = 400, description = "The id is not UTF-8", body = wire::ErrorBody),
         (status = 404, description = "Not served here", body = wire::ErrorBody),
     ),
 )]
 pub(crate) async fn model(
     State(shared): State<Arc<Shared>>,
-    Path(id): Path<String>,
+    PathId(id): PathId,
 ) -> Result<Json<wire::Model>, ApiError> {
     chat::served_model(&shared, Some(&id))?;
     Ok(Json(served(&shared)))

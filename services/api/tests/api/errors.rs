@@ -109,8 +109,13 @@ async fn bad_chats() {
 async fn bad_routes() {
     let rig = Rig::quick();
     let delete = Request::builder().method(Method::DELETE).uri("/v1/answer").body(Body::empty()).unwrap();
-    let requests =
-        vec![("unknown route", get("/v2/answer")), ("wrong method", get("/v1/answer")), ("delete", delete)];
+    let requests = vec![
+        ("unknown route", get("/v2/answer")),
+        ("wrong method", get("/v1/answer")),
+        ("delete", delete),
+        ("an id that is no text, to cancel", post("/v1/cancel/%ff", "", &[])),
+        ("an id that is no text, to look up", get("/v1/models/%ff")),
+    ];
     insta::assert_snapshot!(transcript(&rig, requests).await);
     assert_eq!(send(&router(&rig), get("/v1/answer")).await.header("allow"), "POST");
 }
