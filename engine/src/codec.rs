@@ -36,7 +36,7 @@ pub struct ChatMessage {
 
 /// A conversation that the model's template refuses.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("chat template: {0}")]
+#[error("{0}")]
 pub struct CodecError(pub String);
 
 /// A byte-level tokenizer with a chat template.

@@ -73,7 +73,8 @@ fn parse(
                 }
             }
             Err(reason) => {
-                tracing::warn!(path = %found.path.display(), reason, "file skipped");
+                // The caller shows the summary; a warning here would say it twice.
+                tracing::debug!(path = %found.path.display(), reason, "file skipped");
                 summary.skipped.push(Skipped { path: found.path.clone(), reason });
             }
         }

@@ -67,7 +67,9 @@ fn start_log(config: &Config) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&config.log.filter).map_err(|error| {
         Failure::usage(format!("log.filter {:?}: {error}", config.log.filter)).hint("--log info")
     })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // The same decision as for everything else that is printed: colour codes would garble a log file.
+    let ansi = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
     Ok(())
 }
 

@@ -105,6 +105,15 @@ fn a_taken_port_and_an_absent_server_are_told_at_once() {
 }
 
 #[test]
+fn a_log_that_is_no_terminal_has_no_colour_codes() {
+    let args = ["--log", "trace", "loadtest", "--url", "http://127.0.0.1:1"];
+    let output = Home::new().run(&args, &[]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("DEBUG") || stderr.contains("TRACE"), "nothing was logged: {stderr}");
+    assert!(!stderr.contains('\u{1b}'), "{stderr:?}");
+}
+
+#[test]
 fn a_slip_in_the_configuration_is_named_with_its_place() {
     let home = Home::new();
     std::fs::write(home.path().join("riposte.toml"), "[model]\nnmae = 'x'\n").unwrap();
