@@ -1,7 +1,7 @@
 //! How does a question become a cited answer? The whole path, in one function.
 
 use crate::citer::Citer;
-use crate::pack::{Packed, pack};
+use crate::pack::{Packed, Room, pack};
 use crate::question::{check_text, validate};
 use crate::retrieve::{bears, left_out, search_text};
 use crate::{
@@ -186,15 +186,15 @@ impl<'a> Path<'a> {
     async fn pack(&mut self, mut sources: Vec<Source>) -> Result<(Packed, Vec<Source>), AnswerError> {
         let began = self.now();
         let info = self.shared.engine.info();
-        let room = info.context_tokens_max.saturating_sub(self.question.output_tokens_max);
-        let tokens_max = room.min(self.shared.limits.prompt_tokens_max);
+        let left = info.context_tokens_max.saturating_sub(self.question.output_tokens_max);
+        let room = Room {
+            tokens_max: left.min(self.shared.limits.prompt_tokens_max),
+            turns_max: self.shared.settings.conversation_turns_max,
+        };
         let engine = self.shared.engine.clone();
-        let turns = &self.question.conversation;
-        let from = turns.len().saturating_sub(self.shared.settings.conversation_turns_max);
-        let (turns, question) = (turns[from..].to_vec(), self.question.text.clone());
+        let (turns, question) = (self.question.conversation.clone(), self.question.text.clone());
         let packing = tokio::task::spawn_blocking(move || {
-            let packed =
-                pack(&sources, &turns, &question, tokens_max, &|messages| engine.encode_chat(messages))?;
+            let packed = pack(&sources, &turns, &question, room, &|messages| engine.encode_chat(messages))?;
             sources.truncate(packed.sources);
             Ok((packed, sources))
         });

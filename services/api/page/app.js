@@ -4,7 +4,7 @@ import { ask, AskError, cancel } from "./stream.js";
 import { Turn } from "./turn.js";
 
 /** Earlier messages that are sent along; the server bounds them as well. */
-const MESSAGES_MAX = 12;
+const MESSAGES_MAX = 6;
 
 const at = (id) => document.getElementById(id);
 const [box, form, send, stop, fresh, welcome, turns] =
