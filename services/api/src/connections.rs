@@ -1,14 +1,24 @@
-//! How many callers may be connected? A listener that takes no more until one has gone.
+//! How many callers may be connected, and for how long without a word? A listener that takes no more until one has gone,
+//! and connections that end when nothing happens on them, or a few silent callers would keep everyone else out.
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep};
+
+/// A connection on which no byte moves for this long, while no handler works for it, is closed. An event stream sends a
+/// comment more often than that.
+const IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// A TCP listener that holds at most a given number of connections; further ones wait in the system's backlog, where
 /// they cost this process nothing.
@@ -17,10 +27,70 @@ pub(crate) struct Bounded {
     places: Arc<Semaphore>,
 }
 
+/// How many handlers work for a connection now; while one does, silence is no idleness.
+#[derive(Clone, Default)]
+pub(crate) struct Activity(Arc<AtomicUsize>);
+
+impl Activity {
+    /// A handler works until the guard is dropped.
+    pub(crate) fn begin(&self) -> Working {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Working(Arc::clone(&self.0))
+    }
+
+    fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Connected<IncomingStream<'_, Bounded>> for Activity {
+    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
+        stream.io().activity.clone()
+    }
+}
+
+/// One handler at work.
+pub(crate) struct Working(Arc<AtomicUsize>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A connection and its place.
 pub(crate) struct Connection {
     stream: TcpStream,
+    activity: Activity,
+    /// When a byte last moved.
+    moved: Instant,
+    /// Fires when the connection may have been idle for too long; set anew only then, because bytes move often.
+    alarm: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
+        let moved = Instant::now();
+        let alarm = Box::pin(tokio::time::sleep_until(moved + IDLE_MAX));
+        Self { stream, activity: Activity::default(), moved, alarm, _place: place }
+    }
+
+    /// Ready when the connection has been idle for too long.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.alarm.as_mut().poll(cx));
+            let now = Instant::now();
+            if self.activity.any() {
+                self.moved = now;
+            }
+            let due = self.moved + IDLE_MAX;
+            if due <= now {
+                return Poll::Ready(());
+            }
+            self.alarm.as_mut().reset(due);
+        }
+    }
 }
 
 impl Bounded {
@@ -48,7 +118,7 @@ impl Listener for Bounded {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY");
         }
-        (Connection { stream, _place: place }, address)
+        (Connection::new(stream, place), address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -62,13 +132,27 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        match Pin::new(&mut self.stream).poll_read(cx, buf) {
+            Poll::Pending => {
+                ready!(self.poll_idle(cx));
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            done => {
+                if buf.filled().len() > before {
+                    self.moved = Instant::now();
+                }
+                done
+            }
+        }
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
+        self.moved = Instant::now();
+        Poll::Ready(Ok(written))
     }
 
     fn poll_write_vectored(
@@ -76,7 +160,9 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs))?;
+        self.moved = Instant::now();
+        Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -95,7 +181,6 @@ impl AsyncWrite for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
     use tokio::io::AsyncReadExt;
 
     #[tokio::test]
@@ -112,5 +197,24 @@ mod tests {
         assert_eq!(held.read(&mut [0; 8]).await.unwrap(), 0, "the first caller has gone");
         drop(held);
         assert!(tokio::time::timeout(Duration::from_secs(5), bounded.accept()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_silent_caller_is_let_go_but_not_one_that_a_handler_works_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut bounded = Bounded::new(listener, 1);
+        let _caller = TcpStream::connect(bounded.local_addr().unwrap()).await.unwrap();
+        let (mut held, _) = bounded.accept().await;
+        tokio::time::pause();
+        let working = held.activity.begin();
+        let patience = IDLE_MAX * 3;
+        let mut buffer = [0; 8];
+        assert!(
+            tokio::time::timeout(patience, held.read(&mut buffer)).await.is_err(),
+            "closed under a handler"
+        );
+        drop(working);
+        let read = tokio::time::timeout(patience, held.read(&mut buffer)).await.expect("never let go");
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -1,9 +1,10 @@
 //! What happens to every request, whatever its route? A name, the arrival time, a net for panics, headers and counts.
 
+use crate::connections::Activity;
 use crate::error::{ApiError, Failure};
 use crate::error_table as table;
 use crate::state::Shared;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -32,6 +33,8 @@ pub(crate) async fn around(State(shared): State<Arc<Shared>>, mut request: Reque
     // The route's pattern, never the path itself: labels must not grow with what callers think up.
     let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str).to_string();
     request.extensions_mut().insert(context.clone());
+    // Until the response begins; from then on its bytes keep the connection from being idle.
+    let working = request.extensions().get::<ConnectInfo<Activity>>().map(|activity| activity.0.begin());
     let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(_) => {
@@ -39,6 +42,7 @@ pub(crate) async fn around(State(shared): State<Arc<Shared>>, mut request: Reque
             ApiError::of(table::INTERNAL, "the server made a mistake").into_response()
         }
     };
+    drop(working);
     decorate(response.headers_mut(), &context.id);
     let took = shared.api.clock.now().since(context.arrived);
     shared.metrics.http(&route, method.as_str(), response.status().as_u16(), took);

@@ -1,6 +1,6 @@
 //! How does the server run, and how does it stop without cutting anyone off?
 
-use crate::connections::Bounded;
+use crate::connections::{Activity, Bounded};
 use crate::router;
 use crate::state::{ApiState, Shared};
 use budgets::Deadline;
@@ -46,7 +46,8 @@ pub async fn serve(
         drain(&stopping).await;
         let _ = drained.send(());
     };
-    let server = axum::serve(listener, app).with_graceful_shutdown(graceful);
+    let server = axum::serve(listener, app.into_make_service_with_connect_info::<Activity>())
+        .with_graceful_shutdown(graceful);
     tokio::select! {
         result = server.into_future() => result?,
         () = upkeep(&shared) => {}
