@@ -14,11 +14,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
-/// A connection on which no byte moves for this long, while no handler works for it, is closed. An event stream sends a
-/// comment more often than that.
-const IDLE_MAX: Duration = Duration::from_secs(60);
+/// How often a connection is looked at: when no byte moved since the last look and no handler works for it, it is
+/// closed. So silence is borne for 30 to 60 seconds; an event stream sends a comment more often than that.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// A TCP listener that holds at most a given number of connections; further ones wait in the system's backlog, where
 /// they cost this process nothing.
@@ -62,33 +62,29 @@ impl Drop for Working {
 pub(crate) struct Connection {
     stream: TcpStream,
     activity: Activity,
-    /// When a byte last moved.
-    moved: Instant,
-    /// Fires when the connection may have been idle for too long; set anew only then, because bytes move often.
+    /// Did a byte move since the last look?
+    moved: bool,
+    /// The next look.
     alarm: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Connection {
     fn new(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
-        let moved = Instant::now();
-        let alarm = Box::pin(tokio::time::sleep_until(moved + IDLE_MAX));
-        Self { stream, activity: Activity::default(), moved, alarm, _place: place }
+        let alarm = Box::pin(tokio::time::sleep(LOOK_EVERY));
+        Self { stream, activity: Activity::default(), moved: true, alarm, _place: place }
     }
 
     /// Ready when the connection has been idle for too long.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.alarm.as_mut().poll(cx));
-            let now = Instant::now();
-            if self.activity.any() {
-                self.moved = now;
-            }
-            let due = self.moved + IDLE_MAX;
-            if due <= now {
+            if !self.moved && !self.activity.any() {
                 return Poll::Ready(());
             }
-            self.alarm.as_mut().reset(due);
+            self.moved = false;
+            let next = self.alarm.deadline() + LOOK_EVERY;
+            self.alarm.as_mut().reset(next);
         }
     }
 }
@@ -140,7 +136,7 @@ impl AsyncRead for Connection {
             }
             done => {
                 if buf.filled().len() > before {
-                    self.moved = Instant::now();
+                    self.moved = true;
                 }
                 done
             }
@@ -151,7 +147,7 @@ impl AsyncRead for Connection {
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
-        self.moved = Instant::now();
+        self.moved = true;
         Poll::Ready(Ok(written))
     }
 
@@ -161,7 +157,7 @@ impl AsyncWrite for Connection {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs))?;
-        self.moved = Instant::now();
+        self.moved = true;
         Poll::Ready(Ok(written))
     }
 
@@ -207,7 +203,7 @@ mod tests {
         let (mut held, _) = bounded.accept().await;
         tokio::time::pause();
         let working = held.activity.begin();
-        let patience = IDLE_MAX * 3;
+        let patience = LOOK_EVERY * 6;
         let mut buffer = [0; 8];
         assert!(
             tokio::time::timeout(patience, held.read(&mut buffer)).await.is_err(),
