@@ -29,8 +29,10 @@ pub struct Limits {
     pub queue_requests_max: usize,
     /// Sequences that are computed together.
     pub running_sequences_max: usize,
-    /// Prompt tokens that one engine step computes.
+    /// Prompt tokens that one engine step computes at most.
     pub step_prefill_tokens_max: usize,
+    /// Prompt tokens that one engine step computes at least, when any wait: prefill always progresses.
+    pub step_prefill_tokens_min: usize,
     /// Stop strings of one request.
     pub stop_strings_max: usize,
     /// Length of one stop string.
@@ -57,6 +59,7 @@ impl Default for Limits {
             queue_requests_max: 256,
             running_sequences_max: 16,
             step_prefill_tokens_max: 256,
+            step_prefill_tokens_min: 16,
             stop_strings_max: 8,
             stop_string_bytes_max: 256,
             total_ms_max: 600_000,
@@ -99,7 +102,10 @@ impl Limits {
                 "queue_requests_max must be between 1 and 65536",
             ),
             (self.running_sequences_max >= 1, "running_sequences_max must be at least 1"),
-            (self.step_prefill_tokens_max >= 1, "step_prefill_tokens_max must be at least 1"),
+            (
+                (1..=self.step_prefill_tokens_max).contains(&self.step_prefill_tokens_min),
+                "step_prefill_tokens_min must be between 1 and step_prefill_tokens_max",
+            ),
             (self.prompt_tokens_max >= 512, "prompt_tokens_max must be at least 512, or no passage fits"),
             (self.output_tokens_max >= 1, "output_tokens_max must be at least 1"),
             (self.total_ms_max >= 1, "total_ms_max must be at least 1"),

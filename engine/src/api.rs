@@ -1,7 +1,7 @@
 //! What can be asked of the engine, and what does it answer with?
 
 use budgets::Deadline;
-use sched::{Sampling, TokenId};
+use sched::{KvSpace, Sampling, Tenant, TokenId};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -20,15 +20,80 @@ pub struct GenerateRequest {
     pub first_token_deadline: Deadline,
     /// The last token must come by then; tokens that come later are not part of the answer.
     pub deadline: Deadline,
+    /// The longest mean time between tokens that the caller bears; it bounds the prefill that joins its steps.
+    pub tpot: Option<Duration>,
+    /// The answer does not end before this many tokens, unless a stop string or a deadline ends it.
+    pub output_tokens_min: usize,
+    /// What the answer's text must conform to.
+    pub constraint: Option<Constraint>,
+    /// Whose KV this is: cached blocks past `shared_tokens` serve this tenant alone.
+    pub tenant: Tenant,
+    /// The prompt's first tokens that every tenant may share, because the service wrote them: the system prefix.
+    pub shared_tokens: usize,
+    /// What else KV depends on.
+    pub space: KvSpace,
+}
+
+impl GenerateRequest {
+    /// A request for at most `output_tokens_max` tokens after `prompt`, with defaults for everything else: greedy,
+    /// without deadlines, of no tenant, nothing shared.
+    pub fn new(prompt: Vec<TokenId>, output_tokens_max: usize) -> Self {
+        Self {
+            prompt,
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            output_tokens_max,
+            first_token_deadline: Deadline::NEVER,
+            deadline: Deadline::NEVER,
+            tpot: None,
+            output_tokens_min: 0,
+            constraint: None,
+            tenant: Tenant::default(),
+            shared_tokens: 0,
+            space: KvSpace::default(),
+        }
+    }
+}
+
+/// What an answer's text must conform to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Constraint {
+    /// JSON that this JSON schema (as JSON text) describes; `{}` takes any JSON.
+    JsonSchema(String),
+    /// Text that this regular expression matches as a whole.
+    Regex(String),
+}
+
+/// A token of the answer with its probability; see [`Sampling::top_logprobs`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprob {
+    /// The token.
+    pub token: TokenId,
+    /// Its bytes: a part of a character, at times.
+    pub bytes: Vec<u8>,
+    /// Natural logarithm of its probability under the model, before temperature and filters.
+    pub logprob: f32,
+    /// The likeliest tokens in its place: bytes and logarithmic probability, likeliest first.
+    pub top: Vec<(TokenId, Vec<u8>, f32)>,
 }
 
 /// A piece of the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Text that will not change any more (UTF-8 is never split, no part of a stop string).
-    Delta(String),
+    /// Text that will not change any more.
+    Delta(Delta),
     /// The last event of every stream, exactly once.
     Finished(Finished),
+}
+
+/// New text. It never splits a character and holds no part of a stop string.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Delta {
+    /// May be empty in the last delta of a stream.
+    pub text: String,
+    /// The tokens since the delta before, when the request asked for their probabilities. Text that is held back comes
+    /// with a later delta, so tokens and text line up only over the whole stream.
+    pub tokens: Vec<TokenLogprob>,
 }
 
 /// How and why a stream ended.

@@ -1,6 +1,7 @@
 //! How does text become tokens and back? What the engine needs of a tokenizer, so that tests can bring a tiny one.
 
-use sched::TokenId;
+use crate::Constraint;
+use sched::{TokenId, TokenMask};
 use thiserror::Error;
 
 /// Who speaks in a chat message.
@@ -54,6 +55,32 @@ pub trait Codec: Send + Sync {
     /// The bytes of a token; empty for control tokens. A stream's text is the concatenation of its tokens' bytes.
     fn token_bytes(&self, token: TokenId) -> &[u8];
 
+    /// The tokens that end an answer.
+    fn end_tokens(&self) -> &[TokenId];
+
     /// Does this token end the answer?
-    fn is_end(&self, token: TokenId) -> bool;
+    fn is_end(&self, token: TokenId) -> bool {
+        self.end_tokens().contains(&token)
+    }
+
+    /// Prepares a constraint on one answer.
+    ///
+    /// # Errors
+    /// When the constraint is not understood, or too large.
+    fn constrain(&self, constraint: &Constraint) -> Result<Box<dyn Grammar>, CodecError>;
+}
+
+/// A constraint on one answer, as far as the answer has come.
+pub trait Grammar: Send {
+    /// The tokens that may come next; end tokens are among them where the answer may end, and only they when it must.
+    ///
+    /// # Errors
+    /// When the constraint became too costly to follow.
+    fn allowed(&mut self) -> Result<TokenMask, CodecError>;
+
+    /// Takes a token that was allowed.
+    ///
+    /// # Errors
+    /// When it was not.
+    fn accept(&mut self, token: TokenId) -> Result<(), CodecError>;
 }

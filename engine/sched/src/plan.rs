@@ -1,5 +1,6 @@
 //! What does one step compute? The contract between the scheduler, which decides, and a runner, which computes.
 
+use budgets::StepShape;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -41,11 +42,16 @@ pub struct Sampling {
     pub repetition_penalty: f32,
     /// Same seed, prompt and settings: same answer.
     pub seed: u64,
+    /// Added to the logits of these tokens, before everything else; each token once.
+    pub logit_bias: Vec<(TokenId, f32)>,
+    /// Report the drawn token's and this many likeliest tokens' logarithmic probabilities; `None` reports only the drawn
+    /// token's.
+    pub top_logprobs: Option<usize>,
 }
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0, seed: 0 }
+        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0, seed: 0, logit_bias: Vec::new(), top_logprobs: None }
     }
 }
 
@@ -58,6 +64,24 @@ pub struct Draw {
     pub index: u64,
     /// Tokens that the repetition penalty counts; empty when the penalty is off.
     pub seen: Vec<TokenId>,
+    /// Tokens that must not be drawn now: those that end the answer, until its least length is reached.
+    pub banned: Arc<[TokenId]>,
+    /// Tokens that a grammar allows now; `None` allows all.
+    pub allowed: Option<Arc<TokenMask>>,
+}
+
+/// A set of tokens, one bit each; tokens past its end are not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenMask {
+    /// Bit `token % 32` of word `token / 32`.
+    pub words: Vec<u32>,
+}
+
+impl TokenMask {
+    /// Is `token` in the set?
+    pub fn allows(&self, token: TokenId) -> bool {
+        self.words.get(token as usize / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
+    }
 }
 
 /// One sequence's part in a step.
@@ -75,26 +99,47 @@ pub struct RowPlan {
     pub draw: Option<Draw>,
 }
 
+/// A cached block of which a sequence uses the first positions: it is copied into a block of the sequence's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockCopy {
+    /// Read; a row of the same step may overwrite it afterwards.
+    pub from: BlockId,
+    /// Written.
+    pub to: BlockId,
+}
+
 /// What one step computes.
 #[derive(Clone, Debug, Default)]
 pub struct StepPlan {
+    /// Copies of whole blocks, all layers, made in this order before any row is computed.
+    pub copies: Vec<BlockCopy>,
     /// Decodes first, then prefill chunks.
     pub rows: Vec<RowPlan>,
 }
 
 impl StepPlan {
-    /// Tokens of prefill chunks (rows of more than one token or without a draw).
-    pub fn prefill_tokens(&self) -> usize {
-        self.rows
-            .iter()
-            .filter(|row| row.tokens.len() > 1 || row.draw.is_none())
-            .map(|row| row.tokens.len())
-            .sum()
+    /// What the step's time depends on.
+    pub fn shape(&self) -> StepShape {
+        let mut shape = StepShape::default();
+        for row in &self.rows {
+            row.add_to(&mut shape);
+        }
+        shape
+    }
+}
+
+impl RowPlan {
+    /// Adds the row's part to `shape`: one token that draws costs what a decode costs, whatever the sequence's phase.
+    pub fn add_to(&self, shape: &mut StepShape) {
+        match (self.tokens.len(), &self.draw) {
+            (1, Some(_)) => shape.add_decode(self.start),
+            (tokens, draw) => shape.add_prefill(self.start, tokens, draw.is_some()),
+        }
     }
 }
 
 /// A drawn token.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Drawn {
     /// Whose.
     pub seq: SeqId,
@@ -102,6 +147,8 @@ pub struct Drawn {
     pub token: TokenId,
     /// Natural logarithm of its probability before temperature and filters.
     pub logprob: f32,
+    /// The likeliest tokens and their logarithmic probabilities, likeliest first; see [`Sampling::top_logprobs`].
+    pub top: Vec<(TokenId, f32)>,
 }
 
 /// What came out of a step: one entry for each row with a draw, in row order.
