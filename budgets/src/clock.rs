@@ -29,6 +29,11 @@ impl Moment {
     pub fn plus(self, by: Duration) -> Moment {
         Moment(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
     }
+
+    /// This moment moved back by `by`, not before the clock began.
+    pub fn minus(self, by: Duration) -> Moment {
+        Moment(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
 }
 
 /// Tells the time. Every floor takes a `&dyn Clock` or an `Arc<dyn Clock>`; none reads the system's clock itself.

@@ -1,4 +1,4 @@
-//! Which KV blocks are free? The pool's accounts; the memory itself is the runner's.
+//! Which KV blocks are free, cached or held? The pool's accounts; the memory itself is the runner's.
 
 use crate::BlockId;
 
@@ -16,13 +16,24 @@ impl Block {
     }
 }
 
-/// Counts the blocks of one device: each is free or held.
+/// What a block is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    /// Its content is kept for whoever may want it; it can be taken at any time.
+    Cached,
+    /// A sequence reads or writes it.
+    Held,
+}
+
+/// Counts the blocks of one device: each is free, cached or held.
 #[derive(Debug)]
 pub struct BlockPool {
     /// A stack, so that the block used last, whose memory is warm, is used next.
     free: Vec<BlockId>,
-    held: Vec<bool>,
-    held_count: usize,
+    states: Vec<State>,
+    cached: usize,
+    held: usize,
 }
 
 impl BlockPool {
@@ -31,53 +42,70 @@ impl BlockPool {
         let total = u32::try_from(total).unwrap_or(u32::MAX);
         Self {
             free: (0..total).rev().map(BlockId).collect(),
-            held: vec![false; total as usize],
-            held_count: 0,
+            states: vec![State::Free; total as usize],
+            cached: 0,
+            held: 0,
         }
     }
 
-    /// Takes a free block, if there is one.
+    /// Takes a free block, if there is one; it is held.
     pub fn take(&mut self) -> Option<Block> {
-        let id = self.free.pop()?;
-        debug_assert!(!self.held[id.0 as usize], "{id:?} was free and held");
-        self.held[id.0 as usize] = true;
-        self.held_count += 1;
-        self.assert_sum();
-        Some(Block(id))
+        let block = Block(self.free.pop()?);
+        self.change(&block, State::Free, State::Held);
+        Some(block)
     }
 
-    /// Takes `block` back.
+    /// A held block is now only kept.
+    pub fn cache(&mut self, block: &Block) {
+        self.change(block, State::Held, State::Cached);
+    }
+
+    /// A cached block is in use again.
+    pub fn hold(&mut self, block: &Block) {
+        self.change(block, State::Cached, State::Held);
+    }
+
+    /// Takes a held block back.
     #[expect(clippy::needless_pass_by_value, reason = "the handle must be gone afterwards")]
     pub fn release(&mut self, block: Block) {
-        let Block(id) = block;
         // A block of another pool would corrupt the accounts; leaving it out keeps them true.
-        let known = self.held.get_mut(id.0 as usize).is_some_and(std::mem::take);
-        debug_assert!(known, "{id:?} is not held by this pool");
-        if known {
-            self.held_count -= 1;
-            self.free.push(id);
+        if self.change(&block, State::Held, State::Free) {
+            self.free.push(block.0);
         }
-        self.assert_sum();
     }
 
-    /// Blocks that nobody holds.
+    /// The one place where a block changes its state. `false`, and nothing changed, when it was not in `from`: a defect.
+    fn change(&mut self, block: &Block, from: State, to: State) -> bool {
+        let state = self.states.get_mut(block.0.0 as usize);
+        let known = state.is_some_and(|state| *state == from && std::mem::replace(state, to) == from);
+        debug_assert!(known, "{block:?} is not {from:?} in this pool");
+        if known {
+            for (state, count) in [(State::Cached, &mut self.cached), (State::Held, &mut self.held)] {
+                *count -= usize::from(from == state);
+                *count += usize::from(to == state);
+            }
+        }
+        known
+    }
+
+    /// Blocks without content.
     pub fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Blocks given out.
+    /// Blocks whose content is kept and used by nobody.
+    pub fn cached(&self) -> usize {
+        self.cached
+    }
+
+    /// Blocks in use.
     pub fn held(&self) -> usize {
-        self.held_count
+        self.held
     }
 
     /// All blocks.
     pub fn total(&self) -> usize {
-        self.held.len()
-    }
-
-    /// The cheap half of [`BlockPool::invariant`], on every change.
-    fn assert_sum(&self) {
-        debug_assert_eq!(self.free() + self.held(), self.total(), "free + held = total");
+        self.states.len()
     }
 
     /// What always holds.
@@ -85,18 +113,19 @@ impl BlockPool {
     /// # Errors
     /// Says what does not.
     pub fn invariant(&self) -> Result<(), String> {
-        if self.free() + self.held() != self.total() {
+        let count = |wanted| self.states.iter().filter(|state| **state == wanted).count();
+        let counted = (count(State::Free), count(State::Cached), count(State::Held));
+        if counted != (self.free(), self.cached, self.held) {
+            let kept = (self.free(), self.cached, self.held);
             return Err(format!(
-                "{} free + {} held blocks are not {} in total",
-                self.free(),
-                self.held(),
-                self.total()
+                "free, cached and held blocks are {counted:?} and the accounts say {kept:?}"
             ));
         }
-        let mut seen = self.held.clone();
+        let mut seen = vec![false; self.total()];
         for id in &self.free {
-            if std::mem::replace(&mut seen[id.0 as usize], true) {
-                return Err(format!("{id:?} is free twice, or free and held"));
+            let twice = std::mem::replace(&mut seen[id.0 as usize], true);
+            if twice || self.states[id.0 as usize] != State::Free {
+                return Err(format!("{id:?} is free twice, or free and in use"));
             }
         }
         Ok(())
@@ -111,25 +140,33 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_block_is_free_or_held_once(total in 0usize..20, moves in prop::collection::vec(any::<Option<u8>>(), 0..200)) {
+        fn every_block_is_free_or_cached_or_held_once(
+            total in 0usize..20,
+            moves in prop::collection::vec((0u8..4, any::<u8>()), 0..200),
+        ) {
             let mut pool = BlockPool::new(total);
-            let mut held: Vec<Block> = Vec::new();
-            for step in moves {
+            let (mut held, mut cached): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());
+            for (step, at) in moves {
+                let pick = |blocks: &mut Vec<Block>| match blocks.len() {
+                    0 => None,
+                    count => Some(blocks.swap_remove(at as usize % count)),
+                };
                 match step {
-                    None => match pool.take() {
+                    0 => match pool.take() {
                         Some(block) => held.push(block),
-                        None => prop_assert_eq!(held.len(), total),
+                        None => prop_assert_eq!(held.len() + cached.len(), total),
                     },
-                    Some(at) if !held.is_empty() => pool.release(held.swap_remove(at as usize % held.len())),
-                    Some(_) => {}
+                    1 => if let Some(block) = pick(&mut held) { pool.release(block) },
+                    2 => if let Some(block) = pick(&mut held) { pool.cache(&block); cached.push(block) },
+                    _ => if let Some(block) = pick(&mut cached) { pool.hold(&block); held.push(block) },
                 }
                 prop_assert_eq!(pool.invariant(), Ok(()));
-                prop_assert_eq!(pool.held(), held.len());
-                let distinct: HashSet<BlockId> = held.iter().map(Block::id).collect();
-                prop_assert_eq!(distinct.len(), held.len());
+                prop_assert_eq!((pool.held(), pool.cached()), (held.len(), cached.len()));
+                let distinct: HashSet<BlockId> = held.iter().chain(&cached).map(Block::id).collect();
+                prop_assert_eq!(distinct.len() + pool.free(), total);
             }
             held.into_iter().for_each(|block| pool.release(block));
-            prop_assert_eq!(pool.free(), total);
+            prop_assert_eq!(pool.free() + pool.cached(), total);
         }
     }
 }

@@ -1,32 +1,43 @@
 //! Does a plan keep the contract of [`crate::StepPlan`]? What every runner may rely on, written once.
 
-use crate::{BlockId, RowPlan, RunError, RunnerLimits, SeqId, StepPlan};
-use std::collections::{HashMap, HashSet};
+use crate::{BlockId, RowPlan, RunError, RunnerLimits, StepPlan};
+use std::collections::HashSet;
 
 impl StepPlan {
     /// Checks the plan against a runner: rows are not empty and each of another sequence; tokens are in the
     /// vocabulary, positions in the context, blocks in the pool; the spans hold exactly the positions up to the
-    /// row's last; and a block that one row writes is in no other row.
+    /// row's last; a block that one row writes is in no other row; and each copy fills the first block that some row
+    /// writes.
     ///
     /// # Errors
     /// [`RunError::InvalidPlan`] names the first breach.
     pub fn check(&self, limits: &RunnerLimits) -> Result<(), RunError> {
         let mut seqs = HashSet::new();
-        let mut readers: HashMap<BlockId, HashSet<SeqId>> = HashMap::new();
+        // How many rows read each block. A row names a block once, so a count is enough.
+        let mut readers = vec![0u32; limits.blocks_total];
         for row in &self.rows {
             check_row(row, limits).map_err(|broken| invalid(row, &broken))?;
             if !seqs.insert(row.seq) {
                 return Err(invalid(row, "is in the plan twice"));
             }
             for block in row.spans.iter().flat_map(|span| &span.blocks) {
-                readers.entry(*block).or_default().insert(row.seq);
+                readers[block.0 as usize] += 1;
             }
         }
+        let mut first_written = HashSet::new();
         for row in &self.rows {
-            for block in row.written_blocks(limits.block_tokens) {
-                if readers.get(&block).is_some_and(|seqs| seqs.len() > 1) {
-                    return Err(invalid(row, &format!("writes {block:?}, which another row reads")));
-                }
+            let written = row.written_blocks(limits.block_tokens);
+            first_written.extend(written.first().copied());
+            if let Some(block) = written.iter().find(|block| readers[block.0 as usize] > 1) {
+                return Err(invalid(row, &format!("writes {block:?}, which another row reads")));
+            }
+        }
+        for copy in &self.copies {
+            // Each target once: a row could not continue two blocks in one.
+            if copy.from.0 as usize >= limits.blocks_total || !first_written.remove(&copy.to) {
+                return Err(RunError::InvalidPlan(format!(
+                    "{copy:?} fills no block that a row goes on to write"
+                )));
             }
         }
         Ok(())
@@ -83,7 +94,7 @@ fn invalid(row: &RowPlan, broken: &str) -> RunError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Span;
+    use crate::{BlockCopy, SeqId, Span};
 
     const LIMITS: RunnerLimits =
         RunnerLimits { block_tokens: 4, blocks_total: 4, context_tokens_max: 16, vocab_tokens: 10 };
@@ -95,7 +106,7 @@ mod tests {
     }
 
     fn check(rows: Vec<RowPlan>, breach: Option<&str>) {
-        let got = StepPlan { rows }.check(&LIMITS);
+        let got = StepPlan { rows, ..StepPlan::default() }.check(&LIMITS);
         match (got, breach) {
             (Ok(()), None) => {}
             (Err(RunError::InvalidPlan(message)), Some(breach)) if message.contains(breach) => {}
@@ -117,6 +128,20 @@ mod tests {
         let mut gap = row(1, 3, &[1], &[0]);
         gap.start = 2;
         check(vec![gap], Some("its spans hold 4"));
+    }
+
+    #[test]
+    fn a_copy_fills_the_block_that_its_row_goes_on_to_write() {
+        let copies = |copies: &[(u32, u32)]| {
+            let copies = copies.iter().map(|(from, to)| BlockCopy { from: BlockId(*from), to: BlockId(*to) });
+            let plan = StepPlan { copies: copies.collect(), rows: vec![row(1, 2, &[1, 2, 3], &[1, 2])] };
+            plan.check(&LIMITS).is_ok()
+        };
+        assert!(copies(&[(0, 1)]));
+        assert!(!copies(&[(0, 2)])); // The row writes it from its first position on.
+        assert!(!copies(&[(0, 3)]));
+        assert!(!copies(&[(4, 1)]));
+        assert!(!copies(&[(0, 1), (3, 1)]));
     }
 
     #[test]

@@ -3,17 +3,26 @@
 mod admission;
 mod blocks;
 mod check;
+mod commit;
 mod fake;
+mod key;
+mod ledger;
 mod plan;
+mod planning;
+mod policy;
+mod radix;
 mod scheduler;
 mod sequence;
 
 pub use admission::{Refused, WorstCase};
 pub use blocks::{Block, BlockPool};
-pub use fake::{FakeFailure, FakeLog, FakeRunner};
+pub use commit::{Committed, NewToken, OutputMismatch};
+pub use fake::{FakeFailure, FakeLog, FakeRunner, fold};
+pub use key::{AdapterId, KvDtype, KvSpace, Tenant};
 pub use plan::{
-    BlockId, Draw, Drawn, RowPlan, RunError, Runner, RunnerLimits, Sampling, SeqId, Span, StepOutput,
-    StepPlan, TokenId,
+    BlockCopy, BlockId, Draw, Drawn, RowPlan, RunError, Runner, RunnerLimits, Sampling, SeqId, Span,
+    StepOutput, StepPlan, TokenId, TokenMask,
 };
-pub use scheduler::{Committed, Expired, NewToken, OutputMismatch, Scheduler};
+pub use policy::{Batching, Policy, Reservation};
+pub use scheduler::{Expired, SchedCounts, Scheduler};
 pub use sequence::{Phase, SeqRequest};

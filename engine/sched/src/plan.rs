@@ -51,7 +51,16 @@ pub struct Sampling {
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0, seed: 0, logit_bias: Vec::new(), top_logprobs: None }
+        Self {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            seed: 0,
+            logit_bias: Vec::new(),
+            top_logprobs: None,
+        }
     }
 }
 
@@ -183,6 +192,9 @@ pub enum RunError {
     /// The logits held no finite number.
     #[error("the model produced no finite logits for sequence {0:?}")]
     NotFinite(SeqId),
+    /// Bans, grammar and logit bias together exclude every token.
+    #[error("no token is allowed for sequence {0:?}: its bans, grammar and logit bias together exclude all")]
+    NoTokenAllowed(SeqId),
 }
 
 /// Computes steps. The device runner, the simulated one and the scripted one in tests all stand behind this.

@@ -1,11 +1,12 @@
-//! Which sequence goes next? Queue, running set and blocks; plans a step, then takes in what came out of it.
+//! Which sequences are there, and who owns which blocks? The scheduler's tables and their invariants; `planning` fills
+//! a step from them and `commit` takes in what came out of it.
 
-use crate::blocks::BlockPool;
+use crate::radix::PrefixCache;
 use crate::sequence::{Phase, SeqRequest, Sequence};
-use crate::{Refused, RunnerLimits, SeqId, StepOutput, StepPlan, TokenId};
-use budgets::{Deadline, Limits, Moment};
-use std::collections::HashSet;
-use thiserror::Error;
+use crate::{BlockPool, Policy, Refused, RunnerLimits, SeqId, TokenMask};
+use budgets::{CostModel, Deadline, Limits, Moment, StepShape};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 /// A sequence whose deadline passed; it is gone from the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,39 +17,27 @@ pub struct Expired {
     pub phase: Phase,
 }
 
-/// A token that became part of a sequence.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NewToken {
-    /// Whose.
-    pub seq: SeqId,
-    /// The token.
-    pub token: TokenId,
-    /// See [`crate::Drawn::logprob`].
-    pub logprob: f32,
-    /// It is the last that the sequence may have: the sequence is gone from the scheduler.
-    pub last: bool,
+/// Sums since the scheduler was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedCounts {
+    /// Prompt tokens that were looked up in the prefix cache, once for each sequence.
+    pub prefix_query_tokens: u64,
+    /// Those of them whose KV was there.
+    pub prefix_hit_tokens: u64,
+    /// Cached blocks that were taken for something else.
+    pub evicted_blocks: u64,
+    /// Sequences that gave way and were queued again.
+    pub preemptions: u64,
 }
-
-/// What a step changed.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Committed {
-    /// New tokens, in row order.
-    pub tokens: Vec<NewToken>,
-    /// Sequences whose token came after their deadline; that token is not theirs.
-    pub expired: Vec<Expired>,
-}
-
-/// A step's output that does not answer its plan: a defect of the runner.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the runner's output does not match the plan: {0}")]
-pub struct OutputMismatch(pub String);
 
 /// A row of the plan that is being computed.
 #[derive(Clone, Copy, Debug)]
-struct InFlight {
-    seq: SeqId,
-    tokens: usize,
-    draws: bool,
+pub(crate) struct InFlight {
+    pub(crate) seq: SeqId,
+    /// Where it stood in `running` when it was planned.
+    pub(crate) at: usize,
+    pub(crate) tokens: usize,
+    pub(crate) draws: bool,
 }
 
 /// Owns every sequence and the block accounts. It has no clock and computes nothing: `now` is passed in, plans go out.
@@ -58,33 +47,33 @@ struct InFlight {
 /// [`Scheduler::end`] serves all ends that the caller decides (end token, stop string, cancel).
 #[derive(Debug)]
 pub struct Scheduler {
-    runner: RunnerLimits,
-    queue_requests_max: usize,
-    running_sequences_max: usize,
-    step_prefill_tokens_max: usize,
-    pool: BlockPool,
-    /// Sum of `blocks_max` over `running`; never above the pool's total.
-    blocks_reserved: usize,
-    waiting: Vec<Sequence>,
+    pub(crate) runner: RunnerLimits,
+    pub(crate) limits: Limits,
+    pub(crate) policy: Policy,
+    pub(crate) cache: PrefixCache,
+    pub(crate) model: CostModel,
+    /// New sequences, and those that gave way.
+    pub(crate) waiting: Vec<Sequence>,
     /// In order of admission.
-    running: Vec<Sequence>,
-    in_flight: Vec<InFlight>,
+    pub(crate) running: Vec<Sequence>,
+    pub(crate) in_flight: Vec<InFlight>,
+    pub(crate) counts: SchedCounts,
     next_id: u64,
 }
 
 impl Scheduler {
     /// A scheduler for one runner.
-    pub fn new(runner: RunnerLimits, limits: &Limits) -> Self {
+    pub fn new(runner: RunnerLimits, limits: &Limits, policy: &Policy) -> Self {
         Self {
-            runner,
-            queue_requests_max: limits.queue_requests_max,
-            running_sequences_max: limits.running_sequences_max,
-            step_prefill_tokens_max: limits.step_prefill_tokens_max,
-            pool: BlockPool::new(runner.blocks_total),
-            blocks_reserved: 0,
+            runner: RunnerLimits { block_tokens: runner.block_tokens.max(1), ..runner },
+            limits: limits.clone(),
+            policy: policy.clone(),
+            cache: PrefixCache::new(runner.blocks_total, runner.block_tokens),
+            model: CostModel::default(),
             waiting: Vec::new(),
             running: Vec::new(),
             in_flight: Vec::new(),
+            counts: SchedCounts::default(),
             next_id: 0,
         }
     }
@@ -95,186 +84,54 @@ impl Scheduler {
     /// When it could never be computed, or too many wait.
     pub fn submit(&mut self, request: SeqRequest) -> Result<SeqId, Refused> {
         let worst = self.runner.worst_case(request.prompt.len(), request.output_tokens_max)?;
-        if self.waiting.len() >= self.queue_requests_max {
-            return Err(Refused::QueueFull { waiting: self.waiting.len() });
+        let new = self.waiting.iter().filter(|sequence| !sequence.started).count();
+        if new >= self.limits.queue_requests_max {
+            return Err(Refused::QueueFull { waiting: new });
         }
         let id = SeqId(self.next_id);
         self.next_id += 1;
-        self.waiting.push(Sequence::new(id, request, worst.output_tokens_max, worst.blocks));
+        let mut alone = StepShape::default();
+        alone.add_prefill(0, request.prompt.len(), true);
+        let work = self.model.predict(&alone);
+        self.waiting.push(Sequence::new(id, request, worst.output_tokens_max, work, self.policy.patience));
         Ok(id)
     }
 
-    /// Ends a sequence in any phase; nothing more is planned for it and its blocks are free. Tells where it stood,
-    /// or `None` when there is no such sequence (any more).
+    /// Ends a sequence in any phase; nothing more is planned for it, and what was computed for it is kept for prompts
+    /// that begin with the same tokens. Tells where it stood, or `None` when there is no such sequence (any more).
     pub fn end(&mut self, seq: SeqId) -> Option<Phase> {
+        self.remove(seq, true)
+    }
+
+    /// As [`Scheduler::end`]; `keep` says whether its computed blocks can be trusted.
+    pub(crate) fn remove(&mut self, seq: SeqId, keep: bool) -> Option<Phase> {
         if let Some(at) = self.running.iter().position(|known| known.id == seq) {
-            let sequence = self.running.remove(at);
+            let mut sequence = self.running.remove(at);
             let phase = sequence.phase();
-            self.free(sequence);
+            sequence.release(&mut self.cache, keep && self.policy.prefix_cache);
             return Some(phase);
         }
         let at = self.waiting.iter().position(|known| known.id == seq)?;
-        self.waiting.remove(at);
-        Some(Phase::Queue)
+        Some(self.waiting.remove(at).phase())
     }
 
     /// Ends every sequence whose deadline has passed at `now`.
     pub fn expire(&mut self, now: Moment) -> Vec<Expired> {
-        let due: Vec<SeqId> = self
-            .waiting
-            .iter()
-            .chain(&self.running)
-            .filter(|sequence| sequence.due().expired(now))
-            .map(|sequence| sequence.id)
-            .collect();
+        let sequences = self.waiting.iter().chain(&self.running);
+        let due = sequences.filter(|sequence| sequence.due().expired(now)).map(|sequence| sequence.id);
+        let due: Vec<SeqId> = due.collect();
         due.into_iter().filter_map(|seq| self.end(seq).map(|phase| Expired { seq, phase })).collect()
     }
 
-    /// Plans the next step: one row per decoding sequence, then prefill chunks. An empty plan means that there is
-    /// nothing to do. Nothing is planned for a sequence whose deadline has passed.
-    pub fn schedule(&mut self, now: Moment) -> StepPlan {
-        debug_assert!(self.in_flight.is_empty(), "the step before was neither committed nor failed");
-        self.in_flight.clear();
-        let mut plan = StepPlan::default();
-        self.plan_decodes(now, &mut plan);
-        self.plan_prefills(now, &mut plan);
-        plan
-    }
-
-    fn plan_decodes(&mut self, now: Moment, plan: &mut StepPlan) {
-        for at in 0..self.running.len() {
-            let sequence = &self.running[at];
-            if sequence.phase() == Phase::Decode && !sequence.due().expired(now) {
-                self.plan_row(at, 1, plan);
-            }
+    /// Sets which tokens the sequence's next draw may choose from; holds for one draw.
+    pub fn set_allowed(&mut self, seq: SeqId, allowed: Option<Arc<TokenMask>>) {
+        if let Some(sequence) = self.running.iter_mut().chain(&mut self.waiting).find(|known| known.id == seq)
+        {
+            sequence.allowed = allowed;
         }
     }
 
-    /// Chunks for prompts, the least remaining time first. Waiting and admitted sequences compete on the same terms:
-    /// an urgent newcomer overtakes a patient long prompt that is half done.
-    fn plan_prefills(&mut self, now: Moment, plan: &mut StepPlan) {
-        let mut candidates: Vec<_> = self
-            .running
-            .iter()
-            .chain(&self.waiting)
-            .filter(|sequence| sequence.phase() != Phase::Decode && !sequence.due().expired(now))
-            .map(Sequence::urgency)
-            .collect();
-        candidates.sort_unstable();
-        let mut budget = self.step_prefill_tokens_max;
-        for (_, _, seq) in candidates {
-            if budget == 0 {
-                break;
-            }
-            // Who cannot be admitted yet is passed over and blocks nobody behind it. Its own wait is bounded by its
-            // deadline alone: ageing would let a patient giant hold up the urgent.
-            let Some(at) = self.admit(seq) else { continue };
-            let chunk = self.running[at].uncomputed().min(budget);
-            budget -= chunk;
-            self.plan_row(at, chunk, plan);
-        }
-    }
-
-    /// The place of `seq` in `running`, after moving it there if its worst case fits.
-    ///
-    /// Reserving the worst case means that nothing admitted can run out of blocks, so there is no preemption; its
-    /// price is that blocks stand idle for answers that end early. Preemption (a later change) replaces the
-    /// reservation here and adds a way back from `running` to `waiting`.
-    fn admit(&mut self, seq: SeqId) -> Option<usize> {
-        if let Some(at) = self.running.iter().position(|known| known.id == seq) {
-            return Some(at);
-        }
-        let at = self.waiting.iter().position(|known| known.id == seq)?;
-        let need = self.waiting[at].blocks_max;
-        let fits = self.blocks_reserved + need <= self.pool.total();
-        if !fits || self.running.len() >= self.running_sequences_max {
-            return None;
-        }
-        self.blocks_reserved += need;
-        let sequence = self.waiting.remove(at);
-        self.running.push(sequence);
-        Some(self.running.len() - 1)
-    }
-
-    /// Grows the block table of `running[at]` to the next `count` tokens and adds the row that computes them.
-    fn plan_row(&mut self, at: usize, count: usize, plan: &mut StepPlan) {
-        let sequence = &mut self.running[at];
-        let blocks = (sequence.computed + count).div_ceil(self.runner.block_tokens.max(1));
-        debug_assert!(blocks <= sequence.blocks_max, "{:?} outgrew its reservation", sequence.id);
-        while sequence.table.len() < blocks {
-            let Some(block) = self.pool.take() else {
-                // The reservation makes this impossible; without a block the row waits for the next step.
-                debug_assert!(false, "a reserved block is missing");
-                return;
-            };
-            sequence.table.push(block);
-        }
-        let row = sequence.row(count);
-        self.in_flight.push(InFlight { seq: row.seq, tokens: count, draws: row.draw.is_some() });
-        plan.rows.push(row);
-    }
-
-    /// Takes in what the planned step produced. A token that comes at or after its sequence's deadline is too late
-    /// and expires the sequence.
-    ///
-    /// # Errors
-    /// When `output` does not answer the plan, or names a token outside the vocabulary; then nothing is changed and
-    /// [`Scheduler::fail_step`] is due.
-    pub fn commit(&mut self, output: &StepOutput, now: Moment) -> Result<Committed, OutputMismatch> {
-        self.check_output(output)?;
-        let mut committed = Committed::default();
-        let mut drawn = output.drawn.iter();
-        for row in std::mem::take(&mut self.in_flight) {
-            let drawn = if row.draws { drawn.next() } else { None };
-            // Ended between schedule and commit: what was computed for it is dropped.
-            let Some(sequence) = self.running.iter_mut().find(|known| known.id == row.seq) else { continue };
-            sequence.computed += row.tokens;
-            let Some(drawn) = drawn else { continue };
-            if sequence.due().expired(now) {
-                committed.expired.extend(self.end(row.seq).map(|phase| Expired { seq: row.seq, phase }));
-                continue;
-            }
-            sequence.tokens.push(drawn.token);
-            let last = sequence.full();
-            if last {
-                self.end(row.seq);
-            }
-            committed.tokens.push(NewToken {
-                seq: row.seq,
-                token: drawn.token,
-                logprob: drawn.logprob,
-                last,
-            });
-        }
-        Ok(committed)
-    }
-
-    fn check_output(&self, output: &StepOutput) -> Result<(), OutputMismatch> {
-        let want: Vec<SeqId> = self.in_flight.iter().filter(|row| row.draws).map(|row| row.seq).collect();
-        let got: Vec<SeqId> = output.drawn.iter().map(|drawn| drawn.seq).collect();
-        if want != got {
-            return Err(OutputMismatch(format!("draws were due for {want:?} and came for {got:?}")));
-        }
-        match output.drawn.iter().find(|drawn| drawn.token as usize >= self.runner.vocab_tokens) {
-            Some(drawn) => Err(OutputMismatch(format!("token {} is not in the vocabulary", drawn.token))),
-            None => Ok(()),
-        }
-    }
-
-    /// Ends every sequence of the planned step, because the step failed: their KV cannot be trusted.
-    pub fn fail_step(&mut self) -> Vec<SeqId> {
-        let rows = std::mem::take(&mut self.in_flight);
-        rows.into_iter().filter_map(|row| self.end(row.seq).map(|_| row.seq)).collect()
-    }
-
-    fn free(&mut self, sequence: Sequence) {
-        self.blocks_reserved -= sequence.blocks_max;
-        for block in sequence.table {
-            self.pool.release(block);
-        }
-    }
-
-    /// Sequences for which nothing was planned yet.
+    /// Sequences that hold nothing and wait: new ones, and those that gave way.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -286,7 +143,27 @@ impl Scheduler {
 
     /// The block accounts.
     pub fn blocks(&self) -> &BlockPool {
-        &self.pool
+        self.cache.pool()
+    }
+
+    /// What it did so far.
+    pub fn counts(&self) -> SchedCounts {
+        SchedCounts { evicted_blocks: self.cache.evicted(), ..self.counts }
+    }
+
+    /// How long it believes that steps take.
+    pub fn model(&self) -> &CostModel {
+        &self.model
+    }
+
+    /// The same, to teach it.
+    pub fn model_mut(&mut self) -> &mut CostModel {
+        &mut self.model
+    }
+
+    /// Prompt tokens of a running sequence that were found in the prefix cache.
+    pub fn cached_tokens(&self, seq: SeqId) -> Option<usize> {
+        self.running.iter().find(|known| known.id == seq).map(|sequence| sequence.cached_tokens)
     }
 
     /// The first deadline that will pass, if any sequence has one.
@@ -300,34 +177,43 @@ impl Scheduler {
     /// # Errors
     /// Says what does not.
     pub fn invariant(&self) -> Result<(), String> {
-        self.pool.invariant()?;
-        let mut owned = HashSet::new();
+        let block_tokens = self.runner.block_tokens;
+        let mut users = BTreeMap::new();
+        let mut own = HashSet::new();
         for sequence in &self.running {
             let id = sequence.id;
-            for block in &sequence.table {
-                if !owned.insert(block.id()) {
-                    return Err(format!("{:?} of {id:?} is in two tables", block.id()));
-                }
+            sequence.path.iter().for_each(|node| *users.entry(*node).or_default() += 1);
+            if !sequence.own.iter().all(|block| own.insert(block.id())) {
+                return Err(format!("a block of {id:?} is in two tables and not in the tree"));
             }
-            let blocks_computed = sequence.computed.div_ceil(self.runner.block_tokens.max(1));
-            if sequence.table.len() < blocks_computed || sequence.table.len() > sequence.blocks_max {
-                return Err(format!("{id:?} has {} blocks", sequence.table.len()));
+            let kept = sequence.path.iter().map(|node| self.cache.block(*node));
+            let table: Vec<_> = kept.chain(sequence.own.iter().map(crate::Block::id)).collect();
+            if table != sequence.table {
+                return Err(format!("the table of {id:?} is not its blocks"));
+            }
+            if table.len() < sequence.computed.div_ceil(block_tokens) {
+                return Err(format!("{id:?} has {} blocks for {} tokens", table.len(), sequence.computed));
+            }
+            if sequence.path.len() * block_tokens > sequence.computed {
+                return Err(format!("{id:?} has blocks in the tree that are not computed"));
             }
             if sequence.uncomputed() == 0 || sequence.full() {
                 return Err(format!("{id:?} runs and has nothing left to compute"));
             }
         }
-        let reserved: usize = self.running.iter().map(|sequence| sequence.blocks_max).sum();
+        self.cache.invariant(&users)?;
+        let blocks = self.blocks();
+        let empty = |sequence: &Sequence| sequence.table.is_empty() && sequence.computed == 0;
+        let new = self.waiting.iter().filter(|sequence| !sequence.started).count();
         let rules = [
-            (owned.len() == self.pool.held(), "blocks are held outside every table"),
-            (reserved == self.blocks_reserved, "the reservation is not the sum of its parts"),
-            (reserved <= self.pool.total(), "more is reserved than there is"),
-            (self.running.len() <= self.running_sequences_max, "too many sequences run"),
-            (self.waiting.len() <= self.queue_requests_max, "too many sequences wait"),
             (
-                self.waiting.iter().all(|sequence| sequence.table.is_empty()),
-                "a waiting sequence holds blocks",
+                blocks.free() + blocks.cached() + blocks.held() == blocks.total(),
+                "free + cached + held = total",
             ),
+            (own.len() + users.len() == blocks.held(), "blocks are held outside every table"),
+            (self.running.len() <= self.limits.running_sequences_max, "too many sequences run"),
+            (new <= self.limits.queue_requests_max, "too many sequences wait"),
+            (self.waiting.iter().all(empty), "a waiting sequence holds blocks"),
         ];
         rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, rule)| Err((*rule).to_string()))
     }

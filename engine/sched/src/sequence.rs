@@ -1,9 +1,12 @@
-//! How far is one request? A sequence's tokens, its block table and what it may still need.
+//! How far is one request? A sequence's tokens, its blocks and what it may still need.
 
 use crate::blocks::Block;
-use crate::{Draw, RowPlan, Sampling, SeqId, Span, TokenId};
+use crate::key::{KvSpace, PrefixKey, Tenant};
+use crate::radix::{NodeId, PrefixCache};
+use crate::{BlockId, Draw, RowPlan, Sampling, SeqId, Span, TokenId, TokenMask};
 use budgets::{Deadline, Moment};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A request as the scheduler sees it.
 #[derive(Clone, Debug)]
@@ -14,12 +17,44 @@ pub struct SeqRequest {
     pub sampling: Arc<Sampling>,
     /// At most this many tokens are drawn; at least 1.
     pub output_tokens_max: usize,
+    /// None of `end_tokens` is drawn before this many tokens.
+    pub output_tokens_min: usize,
+    /// Tokens that end an answer.
+    pub end_tokens: Arc<[TokenId]>,
     /// Holds until the first token is drawn.
     pub first_token_deadline: Deadline,
     /// Holds until the end.
     pub deadline: Deadline,
-    /// When it came; breaks ties between equal deadlines.
+    /// Longest mean time between tokens.
+    pub tpot: Option<Duration>,
+    /// When it came.
     pub arrived: Moment,
+    /// Whose KV it is.
+    pub tenant: Tenant,
+    /// The prompt's first tokens, which every tenant may share.
+    pub shared_tokens: usize,
+    /// What else its KV depends on.
+    pub space: KvSpace,
+}
+
+impl SeqRequest {
+    /// A request that arrived at `arrived`, greedy, without deadlines, of no tenant.
+    pub fn new(prompt: Vec<TokenId>, output_tokens_max: usize, arrived: Moment) -> Self {
+        Self {
+            prompt,
+            sampling: Arc::new(Sampling::default()),
+            output_tokens_max,
+            output_tokens_min: 0,
+            end_tokens: Arc::new([]),
+            first_token_deadline: Deadline::NEVER,
+            deadline: Deadline::NEVER,
+            tpot: None,
+            arrived,
+            tenant: Tenant::default(),
+            shared_tokens: 0,
+            space: KvSpace::default(),
+        }
+    }
 }
 
 /// Where a sequence stands.
@@ -33,40 +68,130 @@ pub enum Phase {
     Decode,
 }
 
+/// Sorts sequences: the smallest goes first, the largest gives way first. No two are equal.
+///
+/// The first part is the latest moment at which the sequence could start and still be in time: what it is due at, less
+/// what it takes alone; or, when that is earlier, the moment at which its patience ends. It is the slack up to the
+/// moment of asking, which is the same for all, and it stands still while the sequence is computed. Slack that grew with
+/// progress would let two sequences preempt each other in turn; with a fixed order the first one is never preempted and
+/// ends, then the next, so that every sequence ends. Undated sequences stand in order of arrival, whatever their length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Urgency {
+    latest_start: Moment,
+    arrived: Moment,
+    id: SeqId,
+}
+
 /// A sequence from its submission to its end.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) id: SeqId,
     /// The prompt, then what was drawn.
     pub(crate) tokens: Vec<TokenId>,
-    prompt_tokens: usize,
+    pub(crate) prompt_tokens: usize,
     /// Tokens whose KV is in the blocks.
     pub(crate) computed: usize,
-    pub(crate) table: Vec<Block>,
-    /// Blocks that it can need at most; they are reserved from admission on.
-    pub(crate) blocks_max: usize,
-    output_tokens_max: usize,
+    /// Locked nodes of the tree: the first blocks.
+    pub(crate) path: Vec<NodeId>,
+    /// The blocks after those, which nobody else sees.
+    pub(crate) own: Vec<Block>,
+    /// Names of all its blocks, in order.
+    pub(crate) table: Vec<BlockId>,
+    pub(crate) key: PrefixKey,
+    pub(crate) output_tokens_max: usize,
+    output_tokens_min: usize,
+    pub(crate) urgency: Urgency,
+    /// What its prompt takes, computed alone.
+    work: Duration,
+    /// When its wait has been long enough.
+    aged: Moment,
+    pub(crate) tpot: Option<Duration>,
+    /// Prompt tokens that were found in the tree before the first draw.
+    pub(crate) cached_tokens: usize,
+    /// Something was planned for it once.
+    pub(crate) started: bool,
+    /// Blocks for which it waits, as its last try to be admitted found.
+    pub(crate) wants: Option<usize>,
+    pub(crate) allowed: Option<Arc<TokenMask>>,
+    /// What it did in the step that is being planned.
+    pub(crate) turn: Turn,
     sampling: Arc<Sampling>,
+    end_tokens: Arc<[TokenId]>,
+    no_tokens: Arc<[TokenId]>,
     first_token_deadline: Deadline,
     deadline: Deadline,
     arrived: Moment,
 }
 
+/// A sequence's part in the step that is being planned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// None yet: it may give way.
+    #[default]
+    Open,
+    /// A row.
+    Planned,
+    /// Its blocks went to another.
+    GaveWay,
+}
+
 impl Sequence {
-    pub(crate) fn new(id: SeqId, request: SeqRequest, output_tokens_max: usize, blocks_max: usize) -> Self {
-        Self {
+    /// `work` is what the prompt takes when it is computed alone; undated sequences count as due after `patience`.
+    pub(crate) fn new(
+        id: SeqId,
+        request: SeqRequest,
+        output_tokens_max: usize,
+        work: Duration,
+        patience: Duration,
+    ) -> Self {
+        let mut sequence = Self {
             id,
             prompt_tokens: request.prompt.len(),
             tokens: request.prompt,
             computed: 0,
+            path: Vec::new(),
+            own: Vec::new(),
             table: Vec::new(),
-            blocks_max,
+            key: PrefixKey {
+                space: request.space,
+                tenant: request.tenant,
+                shared_tokens: request.shared_tokens,
+            },
             output_tokens_max,
+            output_tokens_min: request.output_tokens_min,
+            urgency: Urgency { latest_start: request.arrived, arrived: request.arrived, id },
+            work,
+            aged: request.arrived.plus(patience),
+            tpot: request.tpot,
+            cached_tokens: 0,
+            started: false,
+            wants: None,
+            allowed: None,
+            turn: Turn::Open,
+            no_tokens: Arc::new([]),
             sampling: request.sampling,
+            end_tokens: request.end_tokens,
             first_token_deadline: request.first_token_deadline,
             deadline: request.deadline,
             arrived: request.arrived,
-        }
+        };
+        sequence.renew_urgency();
+        sequence
+    }
+
+    /// The order changes once in a sequence's life: when the first token's deadline no longer counts.
+    fn renew_urgency(&mut self) {
+        let latest_start = self.latest_start().map_or(self.aged, |latest| latest.min(self.aged));
+        self.urgency = Urgency { latest_start, arrived: self.arrived, id: self.id };
+    }
+
+    fn latest_start(&self) -> Option<Moment> {
+        self.due().moment().map(|due| due.minus(self.work))
+    }
+
+    /// Its deadline, not its wait, makes it urgent: others may be preempted to let it in.
+    pub(crate) fn pressed(&self) -> bool {
+        self.latest_start().is_some_and(|latest| latest < self.aged)
     }
 
     pub(crate) fn drawn(&self) -> usize {
@@ -74,11 +199,16 @@ impl Sequence {
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        match (self.table.is_empty(), self.drawn()) {
-            (true, _) => Phase::Queue,
-            (false, 0) => Phase::Prefill,
-            (false, _) => Phase::Decode,
+        match (self.started, self.drawn()) {
+            (false, _) => Phase::Queue,
+            (true, 0) => Phase::Prefill,
+            (true, _) => Phase::Decode,
         }
+    }
+
+    /// Its next row is one token after everything else was computed.
+    pub(crate) fn decodes(&self) -> bool {
+        self.drawn() > 0 && self.uncomputed() == 1
     }
 
     /// Nothing may be drawn after these many tokens.
@@ -94,26 +224,62 @@ impl Sequence {
         }
     }
 
-    /// Sorts by least remaining time, then by arrival. Comparing moments is comparing what remains; no deadline
-    /// comes last.
-    pub(crate) fn urgency(&self) -> (u64, Moment, SeqId) {
-        let due = self.due().moment().map_or(u64::MAX, Moment::as_nanos);
-        (due, self.arrived, self.id)
-    }
-
     /// Tokens that are known and not computed: one in decode, what is left of the prompt in prefill.
     pub(crate) fn uncomputed(&self) -> usize {
         self.tokens.len() - self.computed
     }
 
+    /// Adds a drawn token.
+    pub(crate) fn push(&mut self, token: TokenId) {
+        self.tokens.push(token);
+        self.allowed = None;
+        if self.drawn() == 1 {
+            self.renew_urgency();
+        }
+    }
+
+    /// Moves the computed full blocks into the tree, where others find them.
+    pub(crate) fn share(&mut self, cache: &mut PrefixCache) {
+        let block_tokens = cache.block_tokens();
+        let full = (self.computed / block_tokens).saturating_sub(self.path.len()).min(self.own.len());
+        for block in self.own.drain(..full) {
+            let place = self.path.len();
+            let parent = self.path.last().copied();
+            let node = cache.insert(&self.key, parent, &self.tokens, place * block_tokens, block);
+            self.table[place] = cache.block(node);
+            self.path.push(node);
+        }
+    }
+
+    /// Gives all blocks back; with `keep`, what is computed stays in the tree.
+    pub(crate) fn release(&mut self, cache: &mut PrefixCache, keep: bool) {
+        if keep {
+            self.share(cache);
+            let start = self.path.len() * cache.block_tokens();
+            if self.computed > start && !self.own.is_empty() {
+                let tail = self.own.remove(0);
+                let computed = &self.tokens[..self.computed];
+                cache.insert_tail(&self.key, self.path.last().copied(), computed, start, tail);
+            }
+        }
+        for block in self.own.drain(..) {
+            cache.release(block);
+        }
+        cache.unlock(&self.path);
+        self.path.clear();
+        self.table.clear();
+        self.computed = 0;
+    }
+
     /// The row that computes the next `count` tokens; the block table must already reach that far.
-    pub(crate) fn row(&self, count: usize) -> RowPlan {
+    pub(crate) fn row(&self, count: usize, block_tokens: usize) -> RowPlan {
         let end = self.computed + count;
+        let blocks = self.table[..end.div_ceil(block_tokens)].to_vec();
         RowPlan {
             seq: self.id,
             tokens: self.tokens[self.computed..end].to_vec(),
             start: self.computed,
-            spans: vec![Span { blocks: self.table.iter().map(Block::id).collect(), len: end, shift: 0 }],
+            spans: vec![Span { blocks, len: end, shift: 0 }],
             draw: (end == self.tokens.len()).then(|| self.draw()),
         }
     }
@@ -122,10 +288,52 @@ impl Sequence {
         // The penalty is the only reader of `seen`, and copying a long context for nothing costs every step.
         #[allow(clippy::float_cmp)] // 1 is a setting that means "off", not a result.
         let penalised = self.sampling.repetition_penalty != 1.0;
+        let banned = self.drawn() < self.output_tokens_min;
         Draw {
             sampling: Arc::clone(&self.sampling),
             index: self.drawn() as u64,
             seen: if penalised { self.tokens.clone() } else { Vec::new() },
+            banned: if banned { Arc::clone(&self.end_tokens) } else { Arc::clone(&self.no_tokens) },
+            allowed: self.allowed.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn urgency(id: u64, change: impl FnOnce(&mut SeqRequest), work_ms: u64) -> Urgency {
+        let mut request = SeqRequest::new(vec![1], 4, Moment::from_nanos(id));
+        change(&mut request);
+        let work = Duration::from_millis(work_ms);
+        Sequence::new(SeqId(id), request, 4, work, Duration::from_secs(30)).urgency
+    }
+
+    fn due(ms: u64) -> Deadline {
+        Deadline::after(Moment::default(), Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn least_slack_first_and_patience_ends() {
+        let undated = urgency(1, |_| {}, 0);
+        let soon = urgency(2, |request| request.deadline = due(500), 0);
+        let first_soon = urgency(3, |request| request.first_token_deadline = due(400), 0);
+        let long = urgency(4, |request| request.deadline = due(800), 450);
+        let far = urgency(5, |request| request.deadline = due(3_600_000), 0);
+        let mut order = [far, undated, soon, long, first_soon];
+        order.sort_unstable();
+        // A deadline an hour away is no reason to wait longer than an undated request waits.
+        assert_eq!(order, [long, first_soon, soon, undated, far]);
+        let late = urgency(6, |request| request.arrived = Moment::from_nanos(29_000_000_000), 0);
+        let late_and_soon = urgency(
+            7,
+            |request| {
+                request.arrived = Moment::from_nanos(29_000_000_000);
+                request.deadline = due(31_000);
+            },
+            0,
+        );
+        assert!(undated < late && undated < late_and_soon);
     }
 }

@@ -1,0 +1,301 @@
+//! What does the next step compute? Decodes first, then the chunks that the running streams bear.
+
+use crate::plan::{BlockCopy, StepPlan};
+use crate::radix::NodeId;
+use crate::scheduler::{InFlight, Scheduler};
+use crate::sequence::{Sequence, Turn, Urgency};
+use crate::{Batching, Reservation, SeqId};
+use budgets::{Moment, StepShape};
+use std::time::Duration;
+
+/// Who may get a chunk.
+enum Candidate {
+    /// A place in `running`.
+    Running(usize),
+    Waiting(SeqId),
+}
+
+/// What is left to give to chunks in this step.
+struct Room {
+    shape: StepShape,
+    /// The step should not take longer.
+    limit: Duration,
+    prefill_tokens: usize,
+    /// Blocks that are neither in use nor promised to a running prefill.
+    blocks: usize,
+}
+
+impl Scheduler {
+    /// Plans the next step: one row per decoding sequence, then prefill chunks, the least slack first. An empty plan
+    /// means that there is nothing to do. Nothing is planned for a sequence whose deadline has passed.
+    pub fn schedule(&mut self, now: Moment) -> StepPlan {
+        debug_assert!(self.in_flight.is_empty(), "the step before was neither committed nor failed");
+        self.in_flight.clear();
+        self.running.iter_mut().for_each(|sequence| sequence.turn = Turn::Open);
+        let mut plan = StepPlan::default();
+        // Whole batches: nobody joins before the last of the batch has ended.
+        let open = self.policy.batching == Batching::Continuous || self.running.is_empty();
+        self.plan_decodes(now, &mut plan);
+        self.plan_prefills(now, open, &mut plan);
+        self.requeue();
+        plan
+    }
+
+    fn plan_decodes(&mut self, now: Moment, plan: &mut StepPlan) {
+        let all = self.running.iter().enumerate();
+        let ready = all.filter(|(_, sequence)| sequence.decodes() && !sequence.due().expired(now));
+        let mut order: Vec<(Urgency, usize)> = ready.map(|(at, sequence)| (sequence.urgency, at)).collect();
+        order.sort_unstable();
+        for (_, at) in order {
+            if self.running[at].turn == Turn::Open {
+                self.plan_row(at, 1, plan);
+            }
+        }
+    }
+
+    /// Chunks for prompts. Waiting and running sequences compete on the same terms: an urgent newcomer overtakes a
+    /// patient long prompt that is half done.
+    fn plan_prefills(&mut self, now: Moment, open: bool, plan: &mut StepPlan) {
+        let mut candidates: Vec<(Urgency, Candidate)> = Vec::new();
+        for (at, sequence) in self.running.iter().enumerate() {
+            if !sequence.decodes() && sequence.turn == Turn::Open && !sequence.due().expired(now) {
+                candidates.push((sequence.urgency, Candidate::Running(at)));
+            }
+        }
+        let waiting = self.waiting.iter().filter(|sequence| open && !sequence.due().expired(now));
+        candidates.extend(waiting.map(|sequence| (sequence.urgency, Candidate::Waiting(sequence.id))));
+        if candidates.is_empty() {
+            return;
+        }
+        candidates.sort_unstable_by_key(|(urgency, _)| *urgency);
+        let shape = plan.shape();
+        let mut room = Room {
+            limit: self.step_limit(now, &shape),
+            shape,
+            prefill_tokens: self.limits.step_prefill_tokens_max,
+            blocks: self.blocks_unpromised(),
+        };
+        for (_, candidate) in candidates {
+            if room.prefill_tokens == 0 || self.chunk(0, usize::MAX, &room) == 0 {
+                break;
+            }
+            let at = match candidate {
+                Candidate::Running(at) if self.running[at].turn == Turn::Open => Some(at),
+                Candidate::Running(_) => None,
+                // Who cannot be admitted yet is passed over and blocks nobody behind it.
+                Candidate::Waiting(seq) => self.admit(seq, &mut room, plan),
+            };
+            let Some(at) = at else { continue };
+            self.follow_cache(at);
+            let sequence = &self.running[at];
+            // At least one token, since a copy into its first own block may be planned already.
+            let count = self.chunk(sequence.computed, sequence.uncomputed(), &room).max(1);
+            let planned = self.plan_row(at, count, plan);
+            if let Some(row) = plan.rows.last().filter(|_| planned > 0) {
+                row.add_to(&mut room.shape);
+                room.prefill_tokens = room.prefill_tokens.saturating_sub(planned);
+            }
+        }
+    }
+
+    /// How long the step may take: as long as the most impatient stream in it bears, and no longer than the nearest
+    /// deadline of a running sequence, because a step cannot be broken off.
+    fn step_limit(&self, now: Moment, decodes: &StepShape) -> Duration {
+        let bearable = self.model.predict(decodes).mul_f64(self.policy.step_stretch_max);
+        let in_step = self.running.iter().filter(|sequence| sequence.turn == Turn::Planned);
+        let streams = in_step.map(|sequence| sequence.tpot.unwrap_or(bearable)).min();
+        let dues = self.running.iter().filter_map(|sequence| sequence.due().remaining(now)).min();
+        streams.unwrap_or(Duration::MAX).min(dues.unwrap_or(Duration::MAX))
+    }
+
+    /// How many tokens a chunk at `start` with `uncomputed` tokens ahead may have.
+    fn chunk(&self, start: usize, uncomputed: usize, room: &Room) -> usize {
+        if !self.policy.chunked_prefill {
+            return uncomputed;
+        }
+        let most = uncomputed.min(room.prefill_tokens);
+        let bearable = self.model.prefill_tokens_within(&room.shape, start, most, room.limit);
+        // The first chunk of a step is never refused, or prompts would starve behind streams that bear nothing.
+        let least = if room.shape.prefill_rows == 0 { self.limits.step_prefill_tokens_min } else { 0 };
+        bearable.max(least.min(most))
+    }
+
+    /// The place of `seq` in `running`, after moving it there with what the tree holds of it, if there are blocks for
+    /// all its tokens and one more. More than that is not reserved: who runs out of blocks later takes them from
+    /// whoever has more time.
+    fn admit(&mut self, seq: SeqId, room: &mut Room, plan: &mut StepPlan) -> Option<usize> {
+        let at = self.waiting.iter().position(|known| known.id == seq)?;
+        let urgent = self.waiting[at].pressed().then_some(self.waiting[at].urgency);
+        while self.places_taken() >= self.limits.running_sequences_max {
+            self.give_way(urgent?)?;
+            room.blocks = self.blocks_unpromised();
+        }
+        let lacks = self.waiting[at].wants.is_some_and(|blocks| blocks > room.blocks);
+        if lacks && urgent.is_none_or(|urgency| self.most_patient(urgency).is_none()) {
+            return None;
+        }
+        let path = self.cached_path(&self.waiting[at]);
+        let need = self.blocks_needed(&self.waiting[at]) - path.len() + self.cache.unlocked(&path);
+        while need > room.blocks {
+            // The try costs a walk through the tree, so it is repeated only when there is as much room as it lacked.
+            self.waiting[at].wants = Some(need);
+            self.give_way(urgent?)?;
+            room.blocks = self.blocks_unpromised();
+        }
+        room.blocks -= need;
+        let mut sequence = self.waiting.remove(at);
+        sequence.turn = Turn::Open;
+        sequence.wants = None;
+        self.take_path(&mut sequence, path, plan);
+        self.running.push(sequence);
+        Some(self.running.len() - 1)
+    }
+
+    /// Locks the cached blocks of a sequence that is admitted; a block of which it can use a part is copied.
+    fn take_path(&mut self, sequence: &mut Sequence, path: Vec<NodeId>, plan: &mut StepPlan) {
+        path.iter().for_each(|node| self.cache.lock(*node));
+        sequence.table = path.iter().map(|node| self.cache.block(*node)).collect();
+        sequence.path = path;
+        let start = sequence.path.len() * self.runner.block_tokens;
+        sequence.computed = start;
+        if self.policy.prefix_cache {
+            let usable = &sequence.tokens[..sequence.tokens.len() - 1];
+            let partial = self.cache.partial(&sequence.key, sequence.path.last().copied(), usable, start);
+            if let Some(partial) = partial {
+                self.cache.touch(partial.node);
+                let from = self.cache.block(partial.node);
+                // When nothing else is left this takes the very block; its content then is in place already.
+                if let Some(own) = self.cache.take() {
+                    if own.id() != from {
+                        plan.copies.push(BlockCopy { from, to: own.id() });
+                    }
+                    sequence.table.push(own.id());
+                    sequence.own.push(own);
+                    sequence.computed += partial.tokens;
+                }
+            }
+        }
+        if !sequence.started && self.policy.prefix_cache {
+            sequence.cached_tokens = sequence.computed;
+            self.counts.prefix_query_tokens += sequence.prompt_tokens as u64;
+            self.counts.prefix_hit_tokens += sequence.computed as u64;
+        }
+    }
+
+    /// The nodes that hold the sequence's first full blocks. Its last token is left out: it must be computed to know
+    /// what comes next.
+    fn cached_path(&self, sequence: &Sequence) -> Vec<NodeId> {
+        let mut path = Vec::new();
+        while self.policy.prefix_cache {
+            let usable = &sequence.tokens[..sequence.tokens.len() - 1];
+            let start = path.len() * self.runner.block_tokens;
+            let Some(node) = self.cache.child(&sequence.key, path.last().copied(), usable, start) else {
+                break;
+            };
+            path.push(node);
+        }
+        path
+    }
+
+    /// Takes over blocks that another sequence with the same prompt has computed since this one was admitted.
+    fn follow_cache(&mut self, at: usize) {
+        let sequence = &mut self.running[at];
+        while self.policy.prefix_cache && sequence.own.is_empty() {
+            let usable = &sequence.tokens[..sequence.tokens.len() - 1];
+            let last = sequence.path.last().copied();
+            let Some(node) = self.cache.child(&sequence.key, last, usable, sequence.computed) else { return };
+            self.cache.lock(node);
+            sequence.path.push(node);
+            sequence.table.push(self.cache.block(node));
+            sequence.computed += self.runner.block_tokens;
+            if sequence.drawn() == 0 {
+                sequence.cached_tokens += self.runner.block_tokens;
+                self.counts.prefix_hit_tokens += self.runner.block_tokens as u64;
+            }
+        }
+    }
+
+    /// Grows the block table of `running[at]` for its next `count` tokens, as far as there are blocks, and adds the row
+    /// that computes them. Returns how many.
+    fn plan_row(&mut self, at: usize, count: usize, plan: &mut StepPlan) -> usize {
+        let block_tokens = self.runner.block_tokens;
+        let wanted = (self.running[at].computed + count).div_ceil(block_tokens);
+        while self.running[at].table.len() < wanted {
+            let Some(block) = self.take_block(self.running[at].urgency) else { break };
+            let sequence = &mut self.running[at];
+            sequence.table.push(block.id());
+            sequence.own.push(block);
+        }
+        let sequence = &mut self.running[at];
+        let count = count.min(sequence.table.len() * block_tokens - sequence.computed);
+        if count == 0 {
+            return 0;
+        }
+        let row = sequence.row(count, block_tokens);
+        sequence.turn = Turn::Planned;
+        sequence.started = true;
+        self.in_flight.push(InFlight { seq: row.seq, at, tokens: count, draws: row.draw.is_some() });
+        plan.rows.push(row);
+        count
+    }
+
+    /// A block for a sequence of that urgency: free, cached, or from a sequence that has more time.
+    fn take_block(&mut self, urgency: Urgency) -> Option<crate::Block> {
+        loop {
+            if let Some(block) = self.cache.take() {
+                return Some(block);
+            }
+            self.give_way(urgency)?;
+        }
+    }
+
+    /// The sequence with the most time, if it has more than `urgency` and no row in this step.
+    fn most_patient(&self, urgency: Urgency) -> Option<usize> {
+        let open = self.running.iter().enumerate().filter(|(_, sequence)| sequence.turn == Turn::Open);
+        let (at, most) = open.max_by_key(|(_, sequence)| sequence.urgency)?;
+        (most.urgency > urgency).then_some(at)
+    }
+
+    /// Preempts the sequence with the most time. What it computed stays in the tree until its blocks are needed, so that
+    /// it may find it again.
+    fn give_way(&mut self, urgency: Urgency) -> Option<()> {
+        let at = self.most_patient(urgency)?;
+        // It stays in its place until the step is planned, so that places hold; `requeue` moves it.
+        let sequence = &mut self.running[at];
+        sequence.release(&mut self.cache, self.policy.prefix_cache);
+        sequence.turn = Turn::GaveWay;
+        self.counts.preemptions += 1;
+        Some(())
+    }
+
+    /// Those that gave way go back to the queue.
+    fn requeue(&mut self) {
+        let gone = self.running.extract_if(.., |sequence| sequence.turn == Turn::GaveWay);
+        self.waiting.extend(gone);
+    }
+
+    /// Places in the running batch that are not free after those who gave way.
+    fn places_taken(&self) -> usize {
+        self.running.iter().filter(|sequence| sequence.turn != Turn::GaveWay).count()
+    }
+
+    /// Blocks that hold all known tokens of a sequence and the next one.
+    fn blocks_needed(&self, sequence: &Sequence) -> usize {
+        match self.policy.reservation {
+            Reservation::Paged => (sequence.tokens.len() + 1).div_ceil(self.runner.block_tokens),
+            Reservation::Contiguous => self
+                .runner
+                .context_tokens_max
+                .div_ceil(self.runner.block_tokens)
+                .min(self.runner.blocks_total),
+        }
+    }
+
+    /// Free and cached blocks less those that running sequences still need for what they know.
+    fn blocks_unpromised(&self) -> usize {
+        let running = self.running.iter().filter(|sequence| sequence.turn != Turn::GaveWay);
+        let promised: usize =
+            running.map(|sequence| self.blocks_needed(sequence).saturating_sub(sequence.table.len())).sum();
+        self.cache.available().saturating_sub(promised)
+    }
+}
