@@ -15,7 +15,7 @@ mod isa;
 mod pool;
 pub mod reference;
 
-pub use cpu::attention::{AttentionShape, KvView, QueryRow, attention, kv_store};
+pub use cpu::attention::{AttentionShape, KvView, QueryRow, attention, kv_copy, kv_store};
 pub use cpu::matmul::{Activations, matmul};
 pub use cpu::pack::Matrix;
 pub use cpu::small::{add, bias, gelu, layer_norm, rms_norm, rope, swiglu};

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Noise, bits, relative_error};
 use kernels::{
-    Activations, AttentionShape, Compute, Format, Isa, KvView, Matrix, QueryRow, attention, gelu, kv_store,
-    matmul, rms_norm, swiglu,
+    Activations, AttentionShape, Compute, Format, Isa, KvView, Matrix, QueryRow, attention, gelu, kv_copy,
+    kv_store, matmul, rms_norm, swiglu,
 };
 
 const QUANTISED: [Format; 8] = [
@@ -147,6 +147,27 @@ fn cache(shape: AttentionShape, lengths: &[usize], noise: &mut Noise) -> Cache {
         })
         .collect();
     Cache { bits, tables }
+}
+
+#[test]
+fn a_copied_block_reads_as_the_one_it_came_from_and_no_other_changes() {
+    let shape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 24 };
+    let mut noise = Noise(9);
+    let Cache { mut bits, .. } = cache(shape, &[16, 16, 16], &mut noise);
+    let before = bits.clone();
+    kv_copy(&mut bits, shape, 2, 0);
+    kv_copy(&mut bits, shape, 1, 1);
+    let (was, is) = (KvView { bits: &before, shape }, KvView { bits: &bits, shape });
+    for (block, source) in [(0, 2), (1, 1), (2, 2)] {
+        for (position, head, dim) in
+            (0..16).flat_map(|p| (0..2).flat_map(move |h| (0..24).map(move |d| (p, h, d))))
+        {
+            let key = |view: &KvView<'_>, block| view.key(&[block], position, head, dim).to_bits();
+            let value = |view: &KvView<'_>, block| view.value(&[block], position, head, dim).to_bits();
+            assert_eq!(key(&is, block), key(&was, source), "key {block} {position} {head} {dim}");
+            assert_eq!(value(&is, block), value(&was, source), "value {block} {position} {head} {dim}");
+        }
+    }
 }
 
 #[test]

@@ -48,13 +48,19 @@ fn loaded(name: &str, isa: Isa) -> Option<Loaded> {
 fn row(start: usize, tokens: &[TokenId], draws: bool) -> RowPlan {
     let len = start + tokens.len();
     let blocks = (0..len.div_ceil(16)).map(|b| BlockId(100 - b as u32)).collect();
-    let draw = draws.then(|| Draw { sampling: Arc::new(Sampling::default()), index: 0, seen: Vec::new() });
+    let draw = draws.then(|| Draw {
+        sampling: Arc::new(Sampling::default()),
+        index: 0,
+        seen: Vec::new(),
+        banned: Arc::new([]),
+        allowed: None,
+    });
     let spans = vec![Span { blocks, len, shift: 0 }];
     RowPlan { seq: SeqId(1), tokens: tokens.to_vec(), start, spans, draw }
 }
 
 fn plan(row: RowPlan) -> StepPlan {
-    StepPlan { rows: vec![row] }
+    StepPlan { copies: Vec::new(), rows: vec![row] }
 }
 
 /// Mean square root of differences, and the largest.

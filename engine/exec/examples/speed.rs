@@ -15,7 +15,13 @@ fn row(at: usize, start: usize, count: usize) -> RowPlan {
     let first = at * 160;
     let blocks = (0..len.div_ceil(16)).map(|block| BlockId((first + block) as u32)).collect();
     let tokens = (0..count).map(|i| ((start + i) * 37 % 20_000) as u32).collect();
-    let draw = Some(Draw { sampling: Arc::new(Sampling::default()), index: 0, seen: Vec::new() });
+    let draw = Some(Draw {
+        sampling: Arc::new(Sampling::default()),
+        index: 0,
+        seen: Vec::new(),
+        banned: Arc::new([]),
+        allowed: None,
+    });
     RowPlan { seq: SeqId(at as u64), tokens, start, spans: vec![Span { blocks, len, shift: 0 }], draw }
 }
 
@@ -50,13 +56,13 @@ fn main() {
     for count in [128, 512, 2048] {
         report(&format!("prefill {count}"), count, || {
             for start in (0..count).step_by(256) {
-                let plan = StepPlan { rows: vec![row(0, start, 256.min(count - start))] };
+                let plan = StepPlan { copies: Vec::new(), rows: vec![row(0, start, 256.min(count - start))] };
                 loaded.runner.run(&plan).unwrap();
             }
         });
     }
     for rows in [1, 4, 8, 16] {
-        let plan = StepPlan { rows: (0..rows).map(|at| row(at, 512, 1)).collect() };
+        let plan = StepPlan { copies: Vec::new(), rows: (0..rows).map(|at| row(at, 512, 1)).collect() };
         report(&format!("decode batch {rows} at 512"), rows * 8, || {
             (0..8).for_each(|_| drop(loaded.runner.run(&plan).unwrap()));
         });

@@ -3,9 +3,9 @@
 use crate::config::ModelConfig;
 use crate::error::LoadError;
 use crate::forward::Model;
-use crate::sampler;
-use kernels::{AttentionShape, Compute};
-use sched::{Drawn, RowPlan, RunError, Runner, RunnerLimits, StepOutput, StepPlan};
+use crate::sampler::{self, SampleError};
+use kernels::{AttentionShape, Compute, kv_copy};
+use sched::{BlockCopy, Drawn, RowPlan, RunError, Runner, RunnerLimits, StepOutput, StepPlan};
 
 /// The runner on this machine's CPU: a model, its KV pool and the threads that compute.
 pub struct DeviceRunner {
@@ -46,7 +46,35 @@ impl DeviceRunner {
     pub fn logits(&mut self, plan: &StepPlan) -> Result<Vec<f32>, RunError> {
         plan.check(&self.limits)?;
         let tables = plan.rows.iter().map(table).collect::<Result<Vec<_>, _>>()?;
+        self.copy(&plan.copies)?;
+        if plan.rows.is_empty() {
+            return Ok(Vec::new());
+        }
         self.model.forward(&mut self.compute, &mut self.kv, &plan.rows, &tables)
+    }
+
+    /// Copies blocks, in order, in every layer.
+    fn copy(&mut self, copies: &[BlockCopy]) -> Result<(), RunError> {
+        let outside = |copy: &&BlockCopy| copy.from.max(copy.to).0 as usize >= self.limits.blocks_total;
+        if let Some(copy) = copies.iter().find(outside) {
+            return Err(RunError::InvalidPlan(format!("{copy:?} names a block that the pool does not have")));
+        }
+        let part = self.kv.len() / self.model.config.layers;
+        for layer in self.kv.chunks_exact_mut(part) {
+            for copy in copies {
+                kv_copy(layer, self.model.config.attention, copy.from.0, copy.to.0);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A draw that failed, as the engine wants it told.
+fn draw_error(row: &RowPlan, error: SampleError) -> RunError {
+    match error {
+        SampleError::NotFinite => RunError::NotFinite(row.seq),
+        SampleError::NoneAllowed => RunError::NoTokenAllowed(row.seq),
+        SampleError::Setting(_) => RunError::InvalidPlan(format!("{:?}: {error}", row.seq)),
     }
 }
 
@@ -75,16 +103,13 @@ impl Runner for DeviceRunner {
     }
 
     fn run(&mut self, plan: &StepPlan) -> Result<StepOutput, RunError> {
-        if plan.rows.is_empty() {
-            return Ok(StepOutput::default());
-        }
         let mut logits = self.logits(plan)?;
-        let draws = plan.rows.iter().filter_map(|row| row.draw.as_ref().map(|draw| (row.seq, draw)));
+        let draws = plan.rows.iter().filter_map(|row| row.draw.as_ref().map(|draw| (row, draw)));
         let drawn = draws
             .zip(logits.chunks_exact_mut(self.limits.vocab_tokens))
-            .map(|((seq, draw), logits)| {
-                let (token, logprob) = sampler::draw(logits, draw).map_err(|_| RunError::NotFinite(seq))?;
-                Ok(Drawn { seq, token, logprob })
+            .map(|((row, draw), logits)| {
+                let choice = sampler::draw(logits, draw).map_err(|error| draw_error(row, error))?;
+                Ok(Drawn { seq: row.seq, token: choice.token, logprob: choice.logprob, top: choice.top })
             })
             .collect::<Result<Vec<_>, RunError>>()?;
         Ok(StepOutput { drawn })

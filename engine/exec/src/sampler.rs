@@ -1,8 +1,11 @@
 //! Which token comes next? A pure function of the logits, the settings, and one random number fixed by seed and index.
 
-use sched::{Draw, Sampling, TokenId};
+use sched::{Draw, Sampling, TokenId, TokenMask};
 use std::cmp::Ordering;
 use thiserror::Error;
+
+/// The largest bias on a logit, either way: with it a token is as good as chosen, or as good as banned.
+pub const LOGIT_BIAS_MAX: f32 = 100.0;
 
 /// Logits or settings that no token can be drawn from.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -10,9 +13,23 @@ pub enum SampleError {
     /// No finite number among the logits, or something that is no number.
     #[error("the logits hold no finite number, or something that is not a number")]
     NotFinite,
+    /// Bans, mask and bias together exclude every token.
+    #[error("no token is allowed: the bans, the grammar and the logit bias together exclude all of them")]
+    NoneAllowed,
     /// A setting out of range.
     #[error("sampling: {0}")]
     Setting(&'static str),
+}
+
+/// A drawn token with what the model thought of it and of the likeliest ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// The token.
+    pub token: TokenId,
+    /// Natural logarithm of its probability under the unchanged logits.
+    pub logprob: f32,
+    /// The likeliest tokens under the unchanged logits, likeliest first, equal ones by token.
+    pub top: Vec<(TokenId, f32)>,
 }
 
 /// A token that may still be drawn, with its probability up to a common factor.
@@ -22,28 +39,39 @@ struct Candidate {
     weight: f64,
 }
 
-/// Draws the next token and gives its logarithmic probability under the unchanged logits.
+/// Draws the next token.
 ///
-/// Order: repetition penalty; greedy at temperature 0; else temperature, top-k, top-p (over what top-k left), min-p,
-/// draw. `logits` is scratch: the penalty is applied in place. `-inf` excludes a token.
+/// Order: logit bias; banned tokens and those outside the mask; repetition penalty; greedy at temperature 0; else
+/// temperature, top-k, top-p (over what top-k left), min-p, draw. Probabilities are told of the logits before all of
+/// it. `logits` is scratch: it is changed in place. `-inf` excludes a token; ids outside the vocabulary mean nothing.
 ///
 /// # Errors
 /// See [`SampleError`].
-pub fn draw(logits: &mut [f32], draw: &Draw) -> Result<(TokenId, f32), SampleError> {
+pub fn draw(logits: &mut [f32], draw: &Draw) -> Result<Choice, SampleError> {
     let sampling = &*draw.sampling;
     check(sampling)?;
     let normalizer = log_sum_exp(logits)?;
-    let mut penalized = Vec::new();
-    penalize(logits, &draw.seen, sampling.repetition_penalty, &mut penalized);
+    let logprob = |logit: f32| (f64::from(logit) - normalizer) as f32;
+    let mut top = likeliest(logits, sampling.top_logprobs.unwrap_or(0));
+    top.iter_mut().for_each(|(_, value)| *value = logprob(*value));
+    // What changed logits were before; the first entry of a token is the unchanged one.
+    let mut before = Vec::new();
+    add_bias(logits, &sampling.logit_bias, &mut before);
+    exclude(logits, &draw.banned, draw.allowed.as_deref());
+    penalize(logits, &draw.seen, sampling.repetition_penalty, &mut before);
+    let (largest, max) = largest(logits);
+    if max == f32::NEG_INFINITY {
+        return Err(SampleError::NoneAllowed);
+    }
     let token = if sampling.temperature == 0.0 {
-        largest(logits).0
+        largest
     } else {
-        let candidates = filter(weigh(logits, sampling.temperature), sampling);
+        let candidates = filter(weigh(logits, (largest, max), sampling.temperature), sampling);
         pick(&candidates, uniform(sampling.seed, draw.index))
     };
-    let original =
-        penalized.iter().find(|(id, _)| *id == token).map_or(logits[token as usize], |(_, logit)| *logit);
-    Ok((token, (f64::from(original) - normalizer) as f32))
+    let unchanged =
+        before.iter().find(|(id, _)| *id == token).map_or(logits[token as usize], |(_, logit)| *logit);
+    Ok(Choice { token, logprob: logprob(unchanged), top })
 }
 
 fn check(sampling: &Sampling) -> Result<(), SampleError> {
@@ -60,7 +88,61 @@ fn check(sampling: &Sampling) -> Result<(), SampleError> {
     if !(sampling.repetition_penalty.is_finite() && sampling.repetition_penalty > 0.0) {
         return Err(SampleError::Setting("repetition_penalty must be above 0"));
     }
+    // A NaN fails the comparison.
+    if !sampling.logit_bias.iter().all(|(_, bias)| bias.abs() <= LOGIT_BIAS_MAX) {
+        return Err(SampleError::Setting("logit_bias must be from -100 to 100"));
+    }
     Ok(())
+}
+
+/// The `count` largest logits, largest first, equal ones by token; excluded tokens are left out.
+fn likeliest(logits: &[f32], count: usize) -> Vec<(TokenId, f32)> {
+    let mut top: Vec<(TokenId, f32)> = Vec::new();
+    if count == 0 {
+        return top;
+    }
+    // Few logits beat the least of the list so far, so nearly all cost one comparison.
+    let mut least = f32::NEG_INFINITY;
+    for (token, logit) in logits.iter().enumerate() {
+        if *logit > least {
+            let at = top.partition_point(|(_, other)| other >= logit);
+            top.insert(at, (token as TokenId, *logit));
+            top.truncate(count);
+            if top.len() == count {
+                least = top[count - 1].1;
+            }
+        }
+    }
+    top
+}
+
+/// Adds the biases and keeps what the logits were.
+fn add_bias(logits: &mut [f32], biases: &[(TokenId, f32)], before: &mut Vec<(TokenId, f32)>) {
+    for (token, bias) in biases {
+        if let Some(logit) = logits.get_mut(*token as usize) {
+            before.push((*token, *logit));
+            *logit += bias;
+        }
+    }
+}
+
+/// Excludes banned tokens and those outside the mask.
+fn exclude(logits: &mut [f32], banned: &[TokenId], allowed: Option<&TokenMask>) {
+    if let Some(mask) = allowed {
+        for (at, logits) in logits.chunks_mut(32).enumerate() {
+            let word = mask.words.get(at).copied().unwrap_or(0);
+            if word != u32::MAX {
+                let outside = |bit: usize| word >> bit & 1 == 0;
+                let logits = logits.iter_mut().enumerate().filter(|(bit, _)| outside(*bit));
+                logits.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+            }
+        }
+    }
+    for token in banned {
+        if let Some(logit) = logits.get_mut(*token as usize) {
+            *logit = f32::NEG_INFINITY;
+        }
+    }
 }
 
 /// The logarithm of the sum of exponentials, which turns logits into logarithmic probabilities.
@@ -105,8 +187,7 @@ fn largest(logits: &[f32]) -> (TokenId, f32) {
 }
 
 /// Weights relative to the likeliest token, whose weight is 1. Those that vanish are left out.
-fn weigh(logits: &[f32], temperature: f32) -> Vec<Candidate> {
-    let (likeliest, max) = largest(logits);
+fn weigh(logits: &[f32], (likeliest, max): (TokenId, f32), temperature: f32) -> Vec<Candidate> {
     let weigh = |(token, logit): (usize, &f32)| {
         let token = token as TokenId;
         let exponent = (logit - max) / temperature;

@@ -98,6 +98,15 @@ pub fn kv_store(bits: &mut [u16], shape: AttentionShape, block: u32, slot: usize
     }
 }
 
+/// Copies a whole block of one layer, keys and values of all 16 positions, over another.
+///
+/// # Panics
+/// When a block lies outside `bits`: a defect in the caller, which checks its plan.
+pub fn kv_copy(bits: &mut [u16], shape: AttentionShape, from: u32, to: u32) {
+    let (len, from) = (shape.block_elements(), shape.keys(from, 0));
+    bits.copy_within(from..from + len, shape.keys(to, 0));
+}
+
 /// `out = softmax(q k / sqrt(head_dim)) v` for every row. `q` and `out` are `[token][head][dim]`.
 ///
 /// A query's result depends on its own blocks alone, in their order: not on the chunk it came in, nor on the batch.

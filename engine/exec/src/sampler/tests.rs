@@ -9,9 +9,29 @@ fn settings() -> Sampling {
     Sampling { temperature: 1.0, ..Sampling::default() }
 }
 
+fn plan(sampling: &Sampling, index: u64) -> Draw {
+    Draw { sampling: Arc::new(sampling.clone()), index, seen: vec![], banned: Arc::new([]), allowed: None }
+}
+
 fn draw_at(logits: &[f32], sampling: &Sampling, index: u64, seen: &[TokenId]) -> (TokenId, f32) {
-    let plan = Draw { sampling: Arc::new(sampling.clone()), index, seen: seen.to_vec() };
-    draw(&mut logits.to_vec(), &plan).unwrap()
+    let plan = Draw { seen: seen.to_vec(), ..plan(sampling, index) };
+    let choice = draw(&mut logits.to_vec(), &plan).unwrap();
+    (choice.token, choice.logprob)
+}
+
+/// The logarithm of each token's probability, in float64 throughout.
+fn log_softmax(logits: &[f32]) -> Vec<f64> {
+    let sum: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
+    logits.iter().map(|logit| f64::from(*logit) - sum.ln()).collect()
+}
+
+fn mask(allowed: impl IntoIterator<Item = TokenId>) -> Arc<TokenMask> {
+    let mut words = Vec::new();
+    for token in allowed {
+        words.resize(words.len().max(token as usize / 32 + 1), 0);
+        words[token as usize / 32] |= 1 << (token % 32);
+    }
+    Arc::new(TokenMask { words })
 }
 
 fn drawn_set(logits: &[f32], sampling: &Sampling) -> BTreeSet<TokenId> {
@@ -121,8 +141,7 @@ fn seeds_repeat_and_differ() {
 #[test]
 fn bad_input_is_refused() {
     let check = |logits: &[f32], sampling: Sampling, expected: SampleError| {
-        let plan = Draw { sampling: Arc::new(sampling), index: 0, seen: vec![] };
-        assert_eq!(draw(&mut logits.to_vec(), &plan), Err(expected));
+        assert_eq!(draw(&mut logits.to_vec(), &plan(&sampling, 0)), Err(expected));
     };
     check(&[], settings(), SampleError::NotFinite);
     check(&[1.0, f32::NAN], settings(), SampleError::NotFinite);
@@ -134,10 +153,66 @@ fn bad_input_is_refused() {
         Sampling { top_p: 0.0, ..settings() },
         Sampling { min_p: 1.5, ..settings() },
         Sampling { repetition_penalty: 0.0, ..settings() },
+        Sampling { logit_bias: vec![(0, 100.5)], ..settings() },
+        Sampling { logit_bias: vec![(0, 1.0), (1, f32::NAN)], ..settings() },
     ] {
-        let plan = Draw { sampling: Arc::new(sampling), index: 0, seen: vec![] };
-        assert!(matches!(draw(&mut [1.0, 2.0], &plan), Err(SampleError::Setting(_))));
+        assert!(matches!(draw(&mut [1.0, 2.0], &plan(&sampling, 0)), Err(SampleError::Setting(_))));
     }
+}
+
+#[test]
+fn bias_mask_and_bans_come_before_everything_else() {
+    let logits = [1.0_f32, 4.0, 3.0, 2.0];
+    let check = |draw_: &Draw, expected: Result<TokenId, SampleError>| {
+        assert_eq!(draw(&mut logits.to_vec(), draw_).map(|choice| choice.token), expected, "{draw_:?}");
+    };
+    let greedy = |logit_bias: &[(TokenId, f32)]| {
+        plan(&Sampling { logit_bias: logit_bias.to_vec(), ..Sampling::default() }, 0)
+    };
+    check(&greedy(&[]), Ok(1));
+    check(&greedy(&[(0, 3.5)]), Ok(0));
+    check(&greedy(&[(1, -1.5), (99, 100.0)]), Ok(2));
+    check(&Draw { banned: Arc::new([1, 99]), ..greedy(&[]) }, Ok(2));
+    check(&Draw { allowed: Some(mask([0, 3])), ..greedy(&[]) }, Ok(3));
+    check(&Draw { allowed: Some(mask([0, 3])), banned: Arc::new([3]), ..greedy(&[]) }, Ok(0));
+    // No bias lifts a token over a ban or a mask.
+    check(&Draw { banned: Arc::new([1]), ..greedy(&[(1, 100.0)]) }, Ok(2));
+    check(&Draw { allowed: Some(mask([0])), ..greedy(&[(1, 100.0)]) }, Ok(0));
+    // The penalty falls on the biased logit: (1 + 3.5) / 2 is below 3, and 4 is banned.
+    check(&Draw { banned: Arc::new([1]), ..greedy(&[(0, 3.5)]) }, Ok(0));
+    let penalized = Sampling { logit_bias: vec![(0, 3.5)], repetition_penalty: 2.0, ..Sampling::default() };
+    check(&Draw { banned: Arc::new([1]), seen: vec![0], ..plan(&penalized, 0) }, Ok(2));
+    // A mask past the vocabulary, and one that ends before it.
+    check(&Draw { allowed: Some(mask([2, 500])), ..greedy(&[]) }, Ok(2));
+    check(&Draw { allowed: Some(mask([])), ..greedy(&[]) }, Err(SampleError::NoneAllowed));
+    check(&Draw { allowed: Some(mask([77])), ..greedy(&[]) }, Err(SampleError::NoneAllowed));
+    check(&Draw { banned: Arc::new([0, 1, 2, 3]), ..greedy(&[]) }, Err(SampleError::NoneAllowed));
+    check(
+        &Draw { banned: Arc::new([0]), allowed: Some(mask([0])), ..plan(&settings(), 3) },
+        Err(SampleError::NoneAllowed),
+    );
+}
+
+#[test]
+fn biased_and_masked_draws_follow_their_softmax() {
+    // Five tokens of which one is masked out and one banned; ln 2 doubles the weight of token 2: 0.4, 0.3 left of
+    // 0.4, 0.3 (from 0.15 by the bias) and nothing else.
+    let logits: Vec<f32> = [0.4_f64, 0.3, 0.15, 0.1, 0.05].iter().map(|p| p.ln() as f32).collect();
+    let sampling = Sampling { logit_bias: vec![(2, 2.0_f32.ln())], seed: 11, ..settings() };
+    let shares = [0.4 / 0.7, 0.0, 0.3 / 0.7, 0.0, 0.0];
+    let mut counts = [0_u32; 5];
+    for index in 0..20_000 {
+        let draw_ = Draw {
+            banned: Arc::new([1]),
+            allowed: Some(mask([0, 1, 2, 4])),
+            ..plan(&Sampling { top_k: 2, ..sampling.clone() }, index)
+        };
+        counts[draw(&mut logits.clone(), &draw_).unwrap().token as usize] += 1;
+    }
+    assert_eq!([counts[1], counts[3], counts[4]], [0; 3]);
+    let term = |at: usize| (f64::from(counts[at]) - shares[at] * 2e4).powi(2) / (shares[at] * 2e4);
+    // One degree of freedom: 10.83 is exceeded once in a thousand.
+    assert!(term(0) + term(2) < 10.83, "{counts:?}");
 }
 
 proptest! {
@@ -168,5 +243,47 @@ proptest! {
         let sum: f64 = logits.iter().map(|l| f64::from(*l).exp()).sum();
         let expected = f64::from(logits[token as usize]) - sum.ln();
         prop_assert!((f64::from(logprob) - expected).abs() < 1e-4);
+    }
+
+    #[test]
+    fn probabilities_are_those_of_the_unchanged_logits(
+        // Few distinct values, so that equal ones are common.
+        steps in prop::collection::vec(-40_i32..40, 1..200),
+        count in 0_usize..30,
+        bias in -100.0_f32..100.0,
+        biased in 0_u32..250,
+        kept in prop::collection::btree_set(0_u32..250, 1..100),
+        temperature in prop::sample::select(vec![0.0_f32, 0.7]),
+    ) {
+        let logits: Vec<f32> = steps.iter().map(|step| *step as f32 * 0.25).collect();
+        let sampling = Sampling {
+            temperature,
+            logit_bias: vec![(biased, bias)],
+            top_logprobs: Some(count),
+            repetition_penalty: 1.5,
+            ..Sampling::default()
+        };
+        let draw_ = Draw {
+            seen: vec![0, biased],
+            allowed: Some(mask(kept.iter().copied())),
+            ..plan(&sampling, 1)
+        };
+        let outcome = draw(&mut logits.clone(), &draw_);
+        if !kept.iter().any(|token| (*token as usize) < logits.len()) {
+            prop_assert_eq!(outcome, Err(SampleError::NoneAllowed));
+            return Ok(());
+        }
+        let choice = outcome.unwrap();
+        let exact = log_softmax(&logits);
+        let near = |got: f32, token: TokenId| (f64::from(got) - exact[token as usize]).abs() < 1e-5;
+        prop_assert!(kept.contains(&choice.token));
+        prop_assert!(near(choice.logprob, choice.token));
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+        order.truncate(count);
+        prop_assert_eq!(choice.top.iter().map(|(token, _)| *token as usize).collect::<Vec<_>>(), order);
+        for (token, got) in &choice.top {
+            prop_assert!(near(*got, *token));
+        }
     }
 }
