@@ -4,6 +4,7 @@
 //! tokens come from the chat template alone; a text that looks like one is text.
 
 use crate::chat::{ChatError, ChatSource, ChatTemplate, ChatTurn, Piece};
+use crate::grammar::{GrammarError, GrammarFactory};
 use crate::vocabulary::Vocabulary;
 use aho_corasick::{AhoCorasick, MatchKind};
 use candle_core::quantized::gguf_file::{Content, Value};
@@ -12,6 +13,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Instant;
 use thiserror::Error;
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -59,6 +62,7 @@ pub struct Tokenizer {
     special_ids: Vec<TokenId>,
     chat: Option<ChatTemplate>,
     chat_source: ChatSource,
+    grammars: OnceLock<Result<GrammarFactory, GrammarError>>,
 }
 
 impl Tokenizer {
@@ -106,7 +110,7 @@ impl Tokenizer {
             .build(&texts)
             .map_err(|e| malformed("tokenizer.ggml.tokens", e.to_string()))?;
         let (chat, chat_source) = chat_template(metadata, &vocabulary)?;
-        Ok(Self { bpe, vocabulary, specials, special_ids, chat, chat_source })
+        Ok(Self { bpe, vocabulary, specials, special_ids, chat, chat_source, grammars: OnceLock::new() })
     }
 
     /// Tokens of plain text; text that looks like a control token stays text.
@@ -152,9 +156,29 @@ impl Tokenizer {
         self.vocabulary.bytes(token)
     }
 
+    /// The tokens that end an answer, in the order of their ids.
+    pub fn end_tokens(&self) -> &[TokenId] {
+        self.vocabulary.ends()
+    }
+
     /// Does this token end the answer?
     pub fn is_end(&self, token: TokenId) -> bool {
-        self.vocabulary.is_end(token)
+        self.end_tokens().contains(&token)
+    }
+
+    /// What compiles constraints for this vocabulary. Made at the first call, which takes some tenths of a second for
+    /// a large vocabulary; calls at that time wait for it.
+    ///
+    /// # Errors
+    /// [`GrammarError::Vocabulary`].
+    pub fn grammars(&self) -> Result<&GrammarFactory, GrammarError> {
+        let make = || {
+            let began = Instant::now();
+            let factory = GrammarFactory::new(self.vocabulary.text_words(), self.end_tokens());
+            tracing::info!(took_ms = began.elapsed().as_millis() as u64, "vocabulary prepared for grammars");
+            factory
+        };
+        self.grammars.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
     /// Size of the vocabulary.

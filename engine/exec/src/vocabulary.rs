@@ -105,8 +105,18 @@ impl Vocabulary {
         self.byte_tokens[usize::from(byte)]
     }
 
-    pub(crate) fn is_end(&self, token: TokenId) -> bool {
-        self.ends.contains(&token)
+    /// The tokens that end an answer, in the order of their ids.
+    pub(crate) fn ends(&self) -> &[TokenId] {
+        &self.ends
+    }
+
+    /// The bytes of each token that text may be made of; none for the others.
+    pub(crate) fn text_words(&self) -> Vec<Vec<u8>> {
+        let word = |(id, kind): (usize, &Kind)| match kind {
+            Kind::Plain => self.bytes(id as TokenId).to_vec(),
+            Kind::Control | Kind::UserDefined | Kind::Unused => Vec::new(),
+        };
+        self.kinds.iter().enumerate().map(word).collect()
     }
 
     /// The token of each single byte. Those of printable text must be there; a control character or a plane of

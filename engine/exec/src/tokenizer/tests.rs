@@ -201,3 +201,19 @@ proptest! {
         prop_assert_eq!(specials(&content), specials(""));
     }
 }
+
+#[test]
+fn grammars_are_made_of_text_tokens_and_end_with_each_end_token() {
+    let tokenizer = tokenizer();
+    assert_eq!(tokenizer.end_tokens(), [END, 267, 268]);
+    let mut state = tokenizer.grammars().unwrap().regex("(<tool>|hello)?").unwrap();
+    let allowed = state.allowed().unwrap();
+    // "<", "h" and their longer forms; never the template's own "<tool>".
+    let expected = [60, 104, 256, 258, 259, END, 267, 268];
+    assert_eq!((0..400).filter(|token| allowed.allows(*token)).collect::<Vec<_>>(), expected);
+    let mut all = metadata();
+    all.insert("tokenizer.ggml.token_type".to_string(), Value::Array(vec![Value::I32(1); 269]));
+    all.remove("tokenizer.ggml.eos_token_id");
+    let endless = Tokenizer::from_metadata(&all).unwrap();
+    assert!(matches!(endless.grammars(), Err(GrammarError::Vocabulary(_))));
+}
