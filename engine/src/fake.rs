@@ -1,7 +1,7 @@
 //! How can the engine be tested without a tokenizer? A codec whose tokens are bytes; goes with [`sched::FakeRunner`].
 
-use crate::{ChatMessage, Codec, CodecError, Role};
-use sched::TokenId;
+use crate::{ChatMessage, Codec, CodecError, Constraint, Grammar, Role};
+use sched::{TokenId, TokenMask};
 
 /// A codec without files: tokens 0 to 255 are bytes, and a few above them are control tokens.
 #[derive(Clone, Debug)]
@@ -59,7 +59,45 @@ impl Codec for ByteCodec {
         self.bytes.get(token as usize).map_or(&[], std::slice::from_ref)
     }
 
-    fn is_end(&self, token: TokenId) -> bool {
-        token == Self::END
+    fn end_tokens(&self) -> &[TokenId] {
+        &[Self::END]
+    }
+
+    /// Takes a regular expression that is plain text, and nothing else.
+    fn constrain(&self, constraint: &Constraint) -> Result<Box<dyn Grammar>, CodecError> {
+        match constraint {
+            Constraint::Regex(text) if text.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+                Ok(Box::new(Literal { left: text.bytes().map(TokenId::from).rev().collect() }))
+            }
+            other => Err(CodecError(format!("the byte codec does not understand {other:?}"))),
+        }
+    }
+}
+
+/// Allows one text, token by token, and then the end.
+struct Literal {
+    /// Last first.
+    left: Vec<TokenId>,
+}
+
+impl Literal {
+    fn next(&self) -> TokenId {
+        self.left.last().copied().unwrap_or(ByteCodec::END)
+    }
+}
+
+impl Grammar for Literal {
+    fn allowed(&mut self) -> Result<TokenMask, CodecError> {
+        let mut words = vec![0; ByteCodec::VOCAB_TOKENS.div_ceil(32)];
+        words[self.next() as usize / 32] = 1 << (self.next() % 32);
+        Ok(TokenMask { words })
+    }
+
+    fn accept(&mut self, token: TokenId) -> Result<(), CodecError> {
+        if token != self.next() {
+            return Err(CodecError(format!("token {token} was not allowed")));
+        }
+        self.left.pop();
+        Ok(())
     }
 }

@@ -4,12 +4,13 @@ use crate::shared::{Live, Shared, Submission};
 use crate::worker::Worker;
 use crate::{
     ChatMessage, Codec, CodecError, EngineStats, Event, FinishReason, Finished, GenerateRequest, SubmitError,
-    Timing, Usage, settings,
+    StepRecord, Timing, Usage, settings,
 };
 use budgets::{Clock, Deadline, LimitError, Limits};
-use sched::{Runner, RunnerLimits, TokenId};
+use sched::{Policy, Runner, RunnerLimits, TokenId};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -21,6 +22,9 @@ pub struct EngineModel {
     pub runner: Box<dyn Runner>,
     /// Text to tokens and back.
     pub codec: Arc<dyn Codec>,
+    /// Time that the start may spend on measuring how long the runner's steps take; zero spends none, and the engine
+    /// learns it from the first requests.
+    pub calibration: Duration,
 }
 
 /// What the engine runs on.
@@ -77,12 +81,19 @@ impl Drop for WakeOnDrop {
 }
 
 impl Engine {
-    /// Starts the engine's thread.
+    /// Starts the engine's thread, after measuring the runner; see [`EngineModel::calibration`].
     ///
     /// # Errors
     /// When the limits contradict each other, the runner has no blocks, or there is no thread.
-    pub fn start(model: EngineModel, clock: Arc<dyn Clock>, limits: &Limits) -> Result<Engine, StartError> {
-        let (engine, worker) = Self::assemble(model, clock, limits)?;
+    pub fn start(
+        model: EngineModel,
+        clock: Arc<dyn Clock>,
+        limits: &Limits,
+        policy: &Policy,
+    ) -> Result<Engine, StartError> {
+        let calibration = model.calibration;
+        let (engine, mut worker) = Self::assemble(model, clock, limits, policy)?;
+        worker.calibrate(calibration);
         let thread = std::thread::Builder::new().name("engine".to_string()).spawn(move || worker.run())?;
         engine.shared().set_thread(thread.thread().clone());
         Ok(engine)
@@ -93,6 +104,7 @@ impl Engine {
         model: EngineModel,
         clock: Arc<dyn Clock>,
         limits: &Limits,
+        policy: &Policy,
     ) -> Result<(Engine, Worker), StartError> {
         limits.check()?;
         let runner = model.runner.limits();
@@ -111,7 +123,7 @@ impl Engine {
             model.runner,
             Arc::clone(&model.codec),
             Arc::clone(&clock),
-            limits,
+            (limits, policy),
             received,
             Arc::clone(&shared),
         );
@@ -131,7 +143,8 @@ impl Engine {
         &self.inner.wake.0
     }
 
-    /// Asks for an answer. Never blocks.
+    /// Asks for an answer. Never waits for the engine; a constraint is prepared on the caller's thread, which takes
+    /// milliseconds, and longer for the first of all.
     ///
     /// # Errors
     /// See [`SubmitError`]; a request that is refused costs nothing.
@@ -143,10 +156,12 @@ impl Engine {
             return Err(SubmitError::ShuttingDown);
         }
         settings::check(&request, &inner.limits, &inner.runner)?;
+        let constraint = request.constraint.as_ref().map(|constraint| inner.codec.constrain(constraint));
+        let grammar = constraint.transpose().map_err(|error| SubmitError::InvalidSetting(error.to_string()))?;
         let place = shared.take_place().map_err(|waiting| SubmitError::QueueFull { waiting })?;
         // One delta a token, one for what was held back, one end: a reader that is slow holds up nobody.
         let (events, received) = mpsc::channel(request.output_tokens_max + 2);
-        let submission = Submission { request, submitted: inner.clock.now(), events, place, live };
+        let submission = Submission { request, submitted: inner.clock.now(), events, grammar, place, live };
         inner.submissions.try_send(submission).map_err(|refused| match refused {
             TrySendError::Full(_) => SubmitError::QueueFull { waiting: shared.waiting() },
             TrySendError::Disconnected(_) => SubmitError::ShuttingDown,
@@ -182,6 +197,11 @@ impl Engine {
     /// What it has done, as of its last step.
     pub fn stats(&self) -> EngineStats {
         self.shared().stats()
+    }
+
+    /// What its last steps did, after step number `after` (0 for all that are kept), oldest first.
+    pub fn step_records(&self, after: u64) -> Vec<StepRecord> {
+        self.shared().records.after(after)
     }
 
     /// Refuses new requests at once, lets those taken end, cancels what is left at `deadline`, and returns when

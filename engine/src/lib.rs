@@ -1,9 +1,11 @@
 //! How does a prompt become a stream of text? The loop thread and the handle to it.
 
 mod api;
+mod calibrate;
 mod codec;
 mod fake;
 mod handle;
+mod records;
 mod settings;
 mod shared;
 mod stats;
@@ -13,11 +15,14 @@ mod tests;
 mod text;
 mod worker;
 
-pub use api::{Event, FinishReason, Finished, GenerateRequest, SubmitError, Timing, Usage};
-pub use codec::{ChatMessage, Codec, CodecError, Role};
+pub use api::{
+    Constraint, Delta, Event, FinishReason, Finished, GenerateRequest, SubmitError, Timing, TokenLogprob, Usage,
+};
+pub use codec::{ChatMessage, Codec, CodecError, Grammar, Role};
 pub use fake::ByteCodec;
 pub use handle::{Engine, EngineInfo, EngineModel, Generation, StartError};
+pub use records::StepRecord;
 pub use stats::{EngineStats, FinishCounts};
 
 // What a request is made of, so that callers need not name the floor below.
-pub use sched::{Sampling, TokenId};
+pub use sched::{AdapterId, Batching, KvDtype, KvSpace, Policy, Reservation, Sampling, Tenant, TokenId, TokenMask};

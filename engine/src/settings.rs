@@ -2,7 +2,13 @@
 
 use crate::{GenerateRequest, SubmitError};
 use budgets::Limits;
-use sched::{Refused, RunnerLimits, Sampling};
+use sched::{Refused, RunnerLimits, Sampling, TokenId};
+use std::collections::HashSet;
+
+/// As many likeliest tokens as the OpenAI API reports at most.
+const TOP_LOGPROBS_MAX: usize = 20;
+/// As many biased tokens as the OpenAI API takes at most.
+const LOGIT_BIASES_MAX: usize = 1_024;
 
 /// Checks `request` against the service's limits and the runner's.
 ///
@@ -15,6 +21,7 @@ pub(crate) fn check(
 ) -> Result<(), SubmitError> {
     check_sampling(&request.sampling)?;
     check_stops(&request.stop, limits)?;
+    check_bias(&request.sampling.logit_bias, runner)?;
     let tokens = request.prompt.len();
     rule((1..=limits.output_tokens_max).contains(&request.output_tokens_max), || {
         format!(
@@ -22,6 +29,13 @@ pub(crate) fn check(
             request.output_tokens_max, limits.output_tokens_max
         )
     })?;
+    rule(request.output_tokens_min <= request.output_tokens_max, || {
+        format!(
+            "output_tokens_min is {}; it must not exceed output_tokens_max, which is {}",
+            request.output_tokens_min, request.output_tokens_max
+        )
+    })?;
+    rule(request.space.adapter.is_none(), || "no adapter is loaded".to_string())?;
     if tokens > limits.prompt_tokens_max {
         return Err(SubmitError::PromptTooLong { tokens, max: limits.prompt_tokens_max });
     }
@@ -45,12 +59,30 @@ pub(crate) fn refused(refused: Refused) -> SubmitError {
 
 fn check_sampling(sampling: &Sampling) -> Result<(), SubmitError> {
     // NaN is in no range, so these refuse it too.
-    let Sampling { temperature, top_p, min_p, repetition_penalty, .. } = *sampling;
+    let Sampling { temperature, top_p, min_p, repetition_penalty, top_logprobs, .. } = *sampling;
     rule((0.0..=2.0).contains(&temperature), || format!("temperature is {temperature}; it must be 0 to 2"))?;
     rule(top_p > 0.0 && top_p <= 1.0, || format!("top_p is {top_p}; it must be above 0 and at most 1"))?;
     rule((0.0..=1.0).contains(&min_p), || format!("min_p is {min_p}; it must be 0 to 1"))?;
     rule(repetition_penalty > 0.0 && repetition_penalty.is_finite(), || {
         format!("repetition_penalty is {repetition_penalty}; it must be above 0 and finite")
+    })?;
+    rule(top_logprobs.is_none_or(|count| count <= TOP_LOGPROBS_MAX), || {
+        format!("top_logprobs must be 0 to {TOP_LOGPROBS_MAX}")
+    })
+}
+
+fn check_bias(biases: &[(TokenId, f32)], runner: &RunnerLimits) -> Result<(), SubmitError> {
+    rule(biases.len() <= LOGIT_BIASES_MAX, || format!("logit_bias has more than {LOGIT_BIASES_MAX} tokens"))?;
+    let unknown = biases.iter().find(|(token, _)| *token as usize >= runner.vocab_tokens);
+    rule(unknown.is_none(), || {
+        let token = unknown.map_or(0, |(token, _)| *token);
+        format!("logit_bias names token {token}, and the vocabulary has {}", runner.vocab_tokens)
+    })?;
+    let distinct: HashSet<TokenId> = biases.iter().map(|(token, _)| *token).collect();
+    rule(distinct.len() == biases.len(), || "logit_bias names a token twice".to_string())?;
+    // NaN is in no range.
+    rule(biases.iter().all(|(_, bias)| (-100.0..=100.0).contains(bias)), || {
+        "a logit_bias is outside -100 to 100".to_string()
     })
 }
 
@@ -70,20 +102,12 @@ fn rule(holds: bool, broken: impl FnOnce() -> String) -> Result<(), SubmitError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use budgets::Deadline;
 
     const RUNNER: RunnerLimits =
         RunnerLimits { block_tokens: 16, blocks_total: 1_000, context_tokens_max: 2_048, vocab_tokens: 300 };
 
     fn request() -> GenerateRequest {
-        GenerateRequest {
-            prompt: vec![1, 2, 3],
-            sampling: Sampling::default(),
-            stop: vec![],
-            output_tokens_max: 10,
-            first_token_deadline: Deadline::NEVER,
-            deadline: Deadline::NEVER,
-        }
+        GenerateRequest::new(vec![1, 2, 3], 10)
     }
 
     /// Changes a good request and checks that the refusal names `setting`; an empty name means that it is taken.
@@ -120,6 +144,19 @@ mod tests {
         invalid("", |request| request.stop = vec!["x".repeat(256); 8]);
         invalid("too long", |request| request.stop = vec!["x".repeat(257)]);
         invalid("vocabulary", |request| request.prompt = vec![300]);
+        invalid("", |request| request.output_tokens_min = 10);
+        invalid("output_tokens_min", |request| request.output_tokens_min = 11);
+        invalid("", |request| request.sampling.top_logprobs = Some(20));
+        invalid("top_logprobs", |request| request.sampling.top_logprobs = Some(21));
+        invalid("", |request| request.sampling.logit_bias = vec![(299, -100.0), (0, 100.0)]);
+        invalid("vocabulary", |request| request.sampling.logit_bias = vec![(300, 1.0)]);
+        invalid("outside", |request| request.sampling.logit_bias = vec![(1, 100.5)]);
+        invalid("outside", |request| request.sampling.logit_bias = vec![(1, f32::NAN)]);
+        invalid("twice", |request| request.sampling.logit_bias = vec![(1, 1.0), (1, 2.0)]);
+        invalid("more than", |request| {
+            request.sampling.logit_bias = (0..1_025).map(|_| (1, 0.0)).collect();
+        });
+        invalid("adapter", |request| request.space.adapter = Some(sched::AdapterId(1)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What do the handles and the loop thread both see? Counts and flags; sequences and blocks are the thread's alone.
 
-use crate::{EngineStats, Event, GenerateRequest};
+use crate::records::StepRecords;
+use crate::{EngineStats, Event, GenerateRequest, Grammar};
 use budgets::{Deadline, Moment};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,6 +13,8 @@ pub(crate) struct Submission {
     pub(crate) request: GenerateRequest,
     pub(crate) submitted: Moment,
     pub(crate) events: mpsc::Sender<Event>,
+    /// The request's constraint, understood.
+    pub(crate) grammar: Option<Box<dyn Grammar>>,
     /// Its place in the queue, given back when something is computed for it or it ends.
     pub(crate) place: OwnedSemaphorePermit,
     pub(crate) live: Live,
@@ -30,6 +33,7 @@ pub(crate) struct Shared {
     places_total: usize,
     queue_full: AtomicU64,
     stats: Mutex<EngineStats>,
+    pub(crate) records: StepRecords,
     thread: OnceLock<Thread>,
 }
 
@@ -44,6 +48,7 @@ impl Shared {
             places_total,
             queue_full: AtomicU64::new(0),
             stats: Mutex::new(stats),
+            records: StepRecords::default(),
             thread: OnceLock::new(),
         })
     }
@@ -127,6 +132,6 @@ impl Drop for Live {
 }
 
 /// Nothing here can be left half changed by a panic, so a poisoned lock is as good as any.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,7 @@
 //! What has the engine done so far? Plain counts; whoever exports metrics turns them into its own format.
 
 use crate::FinishReason;
+use budgets::CostError;
 use sched::StepPlan;
 use std::time::Duration;
 
@@ -11,8 +12,10 @@ pub struct EngineStats {
     pub waiting: usize,
     /// Sequences in prefill or decode.
     pub running: usize,
-    /// KV blocks that nobody holds.
+    /// KV blocks without content.
     pub blocks_free: usize,
+    /// KV blocks that only the prefix cache keeps; they are there for whoever needs blocks.
+    pub blocks_cached: usize,
     /// KV blocks in block tables.
     pub blocks_held: usize,
     /// All KV blocks.
@@ -23,6 +26,16 @@ pub struct EngineStats {
     pub queue_full: u64,
     /// Prompt tokens of requests that were taken.
     pub prompt_tokens: u64,
+    /// Prompt tokens that were looked up in the prefix cache, once for each request.
+    pub prefix_query_tokens: u64,
+    /// Those of them whose KV was there.
+    pub prefix_hit_tokens: u64,
+    /// Cached blocks that were given to others.
+    pub evicted_blocks: u64,
+    /// Sequences that gave way and were queued again.
+    pub preemptions: u64,
+    /// How far the cost model was off in the last steps.
+    pub cost_error: Option<CostError>,
     /// Tokens made.
     pub completion_tokens: u64,
     /// Steps run, failed ones among them.
@@ -31,7 +44,7 @@ pub struct EngineStats {
     pub steps_failed: u64,
     /// Time spent in steps.
     pub step_seconds: f64,
-    /// Prompt tokens computed in steps.
+    /// Prompt tokens computed in steps, and what preempted sequences had computed again.
     pub prefill_tokens: u64,
     /// Tokens computed in steps by decoding sequences.
     pub decode_tokens: u64,
@@ -89,9 +102,11 @@ impl FinishCounts {
 impl EngineStats {
     pub(crate) fn count_step(&mut self, plan: &StepPlan, took: Duration) {
         let tokens: usize = plan.rows.iter().map(|row| row.tokens.len()).sum();
-        // A row that draws and is not its sequence's first draw is a decode, whatever its length.
-        let decodes = plan.rows.iter().filter(|row| row.draw.as_ref().is_some_and(|draw| draw.index > 0));
-        let decode_tokens: usize = decodes.map(|row| row.tokens.len()).sum();
+        // A row of one token that is not its sequence's first draw; more tokens are a preempted sequence's return.
+        let decodes = plan.rows.iter().filter(|row| {
+            row.tokens.len() == 1 && row.draw.as_ref().is_some_and(|draw| draw.index > 0)
+        });
+        let decode_tokens = decodes.count();
         self.steps += 1;
         self.step_seconds += took.as_secs_f64();
         self.decode_tokens += decode_tokens as u64;

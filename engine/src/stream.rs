@@ -2,7 +2,7 @@
 
 use crate::shared::{Live, Submission};
 use crate::text::TextStream;
-use crate::{Event, FinishReason, Finished, GenerateRequest, Timing, Usage};
+use crate::{Delta, Event, FinishReason, Finished, GenerateRequest, Grammar, Timing, TokenLogprob, Usage};
 use budgets::Moment;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -10,6 +10,10 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 pub(crate) struct Stream {
     events: mpsc::Sender<Event>,
     text: TextStream,
+    /// Not yet passed on; see [`Delta::tokens`].
+    tokens: Vec<TokenLogprob>,
+    wants_tokens: bool,
+    grammar: Option<Box<dyn Grammar>>,
     usage: Usage,
     submitted: Moment,
     started: Option<Moment>,
@@ -23,10 +27,13 @@ pub(crate) struct Stream {
 impl Stream {
     /// Splits a submission into the caller's stream and the request.
     pub(crate) fn new(submission: Submission) -> (Self, GenerateRequest) {
-        let Submission { mut request, submitted, events, place, live } = submission;
+        let Submission { mut request, submitted, events, grammar, place, live } = submission;
         let stream = Self {
             events,
             text: TextStream::new(std::mem::take(&mut request.stop)),
+            tokens: Vec::new(),
+            wants_tokens: request.sampling.top_logprobs.is_some(),
+            grammar,
             usage: Usage { prompt_tokens: request.prompt.len(), ..Usage::default() },
             submitted,
             started: None,
@@ -53,6 +60,26 @@ impl Stream {
         self.place = None;
     }
 
+    /// Its prompt's tokens that were found in the prefix cache.
+    pub(crate) fn set_cached(&mut self, tokens: usize) {
+        self.usage.cached_tokens = tokens.min(self.usage.prompt_tokens);
+    }
+
+    /// The constraint on its text.
+    pub(crate) fn grammar(&mut self) -> Option<&mut dyn Grammar> {
+        self.grammar.as_deref_mut().map(|grammar| grammar as _)
+    }
+
+    /// The caller wants to know the tokens' probabilities.
+    pub(crate) fn wants_tokens(&self) -> bool {
+        self.wants_tokens
+    }
+
+    /// Keeps a token for the next delta.
+    pub(crate) fn add_token(&mut self, token: TokenLogprob) {
+        self.tokens.push(token);
+    }
+
     /// Counts a token made at `now`.
     pub(crate) fn count(&mut self, now: Moment) {
         self.first_token.get_or_insert(now);
@@ -63,7 +90,9 @@ impl Stream {
     /// Passes on what the token's bytes make certain; a stop string ends the stream.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<FinishReason> {
         let piece = self.text.push(bytes);
-        self.send_text(piece.text);
+        if !piece.text.is_empty() {
+            self.send_text(piece.text);
+        }
         piece.stop.map(FinishReason::StopString)
     }
 
@@ -71,7 +100,9 @@ impl Stream {
     pub(crate) fn close(&mut self, reason: FinishReason, now: Moment) -> Finished {
         self.place = None;
         let piece = self.text.finish();
-        self.send_text(piece.text);
+        if !(piece.text.is_empty() && self.tokens.is_empty()) {
+            self.send_text(piece.text);
+        }
         let reason = piece.stop.map_or(reason, FinishReason::StopString);
         Finished { reason, usage: self.usage, timing: self.timing(now) }
     }
@@ -92,10 +123,9 @@ impl Stream {
         }
     }
 
-    fn send_text(&self, text: String) {
-        if !text.is_empty() {
-            self.send(Event::Delta(text));
-        }
+    fn send_text(&mut self, text: String) {
+        let tokens = std::mem::take(&mut self.tokens);
+        self.send(Event::Delta(Delta { text, tokens }));
     }
 
     fn send(&self, event: Event) {

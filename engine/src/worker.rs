@@ -2,9 +2,12 @@
 
 use crate::shared::{Shared, Submission};
 use crate::stream::Stream;
-use crate::{Codec, EngineStats, FinishReason, Finished, settings};
+use crate::calibrate::calibrate;
+use crate::{Codec, CodecError, EngineStats, FinishReason, Finished, StepRecord, TokenLogprob, settings};
 use budgets::{Clock, Deadline, Limits, Moment};
-use sched::{Expired, NewToken, Phase, Runner, Scheduler, SeqId, SeqRequest, StepOutput, StepPlan};
+use sched::{
+    Expired, NewToken, Phase, Policy, Runner, SchedCounts, Scheduler, SeqId, SeqRequest, StepOutput, StepPlan, TokenId,
+};
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -25,6 +28,7 @@ pub(crate) struct Worker {
     scheduler: Scheduler,
     runner: Box<dyn Runner>,
     codec: Arc<dyn Codec>,
+    end_tokens: Arc<[TokenId]>,
     clock: Arc<dyn Clock>,
     submissions: Receiver<Submission>,
     shared: Arc<Shared>,
@@ -40,12 +44,13 @@ impl Worker {
         runner: Box<dyn Runner>,
         codec: Arc<dyn Codec>,
         clock: Arc<dyn Clock>,
-        limits: &Limits,
+        (limits, policy): (&Limits, &Policy),
         submissions: Receiver<Submission>,
         shared: Arc<Shared>,
     ) -> Self {
         Self {
-            scheduler: Scheduler::new(runner.limits(), limits),
+            scheduler: Scheduler::new(runner.limits(), limits, policy),
+            end_tokens: codec.end_tokens().into(),
             runner,
             codec,
             clock,
@@ -55,6 +60,13 @@ impl Worker {
             streams: BTreeMap::new(),
             ended: Vec::new(),
             handles_gone: false,
+        }
+    }
+
+    /// Measures the runner before the first request.
+    pub(crate) fn calibrate(&mut self, budget: Duration) {
+        if !budget.is_zero() {
+            calibrate(&mut *self.runner, &*self.clock, self.scheduler.model_mut(), budget);
         }
     }
 
@@ -90,6 +102,7 @@ impl Worker {
         let began = self.clock.now();
         self.end_cancelled(began);
         self.end_expired(began);
+        let before = self.scheduler.counts();
         let plan = self.scheduler.schedule(began);
         if plan.rows.is_empty() {
             debug_assert_eq!(self.invariant(), Ok(()));
@@ -97,9 +110,10 @@ impl Worker {
             return Turn::Idle;
         }
         self.start_streams(&plan, began);
+        let planned = self.clock.now();
         let output = run_caught(&mut *self.runner, &plan);
         let now = self.clock.now();
-        self.stats.count_step(&plan, now.since(began));
+        self.record(&plan, before, [began, planned, now], output.is_err());
         self.commit(output, now);
         self.collect();
         Turn::Worked
@@ -125,13 +139,20 @@ impl Worker {
             prompt: request.prompt,
             sampling: Arc::new(request.sampling),
             output_tokens_max: request.output_tokens_max,
+            output_tokens_min: request.output_tokens_min,
+            end_tokens: Arc::clone(&self.end_tokens),
             first_token_deadline: request.first_token_deadline,
             deadline: request.deadline,
+            tpot: request.tpot,
             arrived: stream.submitted(),
+            tenant: request.tenant,
+            shared_tokens: request.shared_tokens,
+            space: request.space,
         });
         match taken {
             Ok(seq) => {
                 self.streams.insert(seq, stream);
+                self.constrain(seq, None);
             }
             // The handle asked the same questions, so this is a defect; its caller still gets an end.
             Err(refused) => {
@@ -160,15 +181,58 @@ impl Worker {
 
     fn start_streams(&mut self, plan: &StepPlan, now: Moment) {
         for row in &plan.rows {
-            if let Some(stream) = self.streams.get_mut(&row.seq) {
-                stream.start(now);
+            let Some(stream) = self.streams.get_mut(&row.seq) else { continue };
+            stream.start(now);
+            // Until the first draw the prompt's hits may grow: a chunk follows what others computed meanwhile.
+            if row.draw.as_ref().is_none_or(|draw| draw.index == 0) {
+                stream.set_cached(self.scheduler.cached_tokens(row.seq).unwrap_or(0));
+            }
+        }
+    }
+
+    /// Keeps what the step did and took, and teaches the cost model.
+    fn record(&mut self, plan: &StepPlan, before: SchedCounts, [began, planned, now]: [Moment; 3], failed: bool) {
+        let (shape, measured) = (plan.shape(), now.since(planned));
+        self.stats.count_step(plan, now.since(began));
+        let counts = self.scheduler.counts();
+        let blocks = self.scheduler.blocks();
+        self.shared.records.push(StepRecord {
+            number: self.stats.steps,
+            began,
+            shape,
+            predicted: self.scheduler.model().predict(&shape),
+            measured,
+            planned: planned.since(began),
+            cached_tokens: counts.prefix_hit_tokens - before.prefix_hit_tokens,
+            evicted_blocks: counts.evicted_blocks - before.evicted_blocks,
+            preemptions: counts.preemptions - before.preemptions,
+            waiting: self.scheduler.waiting(),
+            running: self.scheduler.running(),
+            blocks_free: blocks.free(),
+            blocks_cached: blocks.cached(),
+            failed,
+        });
+        if !failed {
+            self.scheduler.model_mut().observe(&shape, measured);
+        }
+    }
+
+    /// Takes `drawn` into the sequence's constraint, if it has one, and lets it choose what may be drawn next.
+    fn constrain(&mut self, seq: SeqId, drawn: Option<TokenId>) {
+        let Some(grammar) = self.streams.get_mut(&seq).and_then(Stream::grammar) else { return };
+        let accepted = drawn.map_or(Ok(()), |token| grammar.accept(token));
+        match accepted.and_then(|()| grammar.allowed()) {
+            Ok(allowed) => self.scheduler.set_allowed(seq, Some(Arc::new(allowed))),
+            Err(CodecError(message)) => {
+                let now = self.clock.now();
+                self.finish(seq, FinishReason::Failed(format!("the constraint: {message}")), now);
             }
         }
     }
 
     fn commit(&mut self, output: Result<StepOutput, String>, now: Moment) {
         let committed =
-            output.and_then(|output| self.scheduler.commit(&output, now).map_err(|error| error.to_string()));
+            output.and_then(|output| self.scheduler.commit(output, now).map_err(|error| error.to_string()));
         match committed {
             Ok(committed) => {
                 committed.tokens.into_iter().for_each(|token| self.add_token(token, now));
@@ -188,6 +252,9 @@ impl Worker {
         let Some(stream) = self.streams.get_mut(&token.seq) else { return };
         self.stats.completion_tokens += 1;
         stream.count(now);
+        if stream.wants_tokens() && !self.codec.is_end(token.token) {
+            stream.add_token(logprob(&*self.codec, &token));
+        }
         let end = if self.codec.is_end(token.token) {
             Some(FinishReason::EndOfText)
         } else {
@@ -195,8 +262,9 @@ impl Worker {
                 .push(self.codec.token_bytes(token.token))
                 .or_else(|| token.last.then_some(FinishReason::Length))
         };
-        if let Some(reason) = end {
-            self.finish(token.seq, reason, now);
+        match end {
+            Some(reason) => self.finish(token.seq, reason, now),
+            None => self.constrain(token.seq, Some(token.token)),
         }
     }
 
@@ -229,8 +297,15 @@ impl Worker {
         let blocks = self.scheduler.blocks();
         self.stats.running = self.scheduler.running();
         self.stats.blocks_free = blocks.free();
+        self.stats.blocks_cached = blocks.cached();
         self.stats.blocks_held = blocks.held();
         self.stats.blocks_total = blocks.total();
+        let counts = self.scheduler.counts();
+        self.stats.prefix_query_tokens = counts.prefix_query_tokens;
+        self.stats.prefix_hit_tokens = counts.prefix_hit_tokens;
+        self.stats.evicted_blocks = counts.evicted_blocks;
+        self.stats.preemptions = counts.preemptions;
+        self.stats.cost_error = self.scheduler.model().error();
         self.shared.publish(&self.stats);
         for (stream, finished) in self.ended.drain(..) {
             stream.deliver(finished);
@@ -248,6 +323,17 @@ impl Worker {
             return Err("blocks are held and nobody is there".to_string());
         }
         Ok(())
+    }
+}
+
+/// A token as its reader sees it.
+fn logprob(codec: &dyn Codec, token: &NewToken) -> TokenLogprob {
+    let bytes = |token| codec.token_bytes(token).to_vec();
+    TokenLogprob {
+        token: token.token,
+        bytes: bytes(token.token),
+        logprob: token.logprob,
+        top: token.top.iter().map(|(other, logprob)| (*other, bytes(*other), *logprob)).collect(),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use budgets::{Clock, Deadline, Limits, Moment, SystemClock};
 use engine::{
-    ByteCodec, Engine, EngineModel, Event, FinishReason, GenerateRequest, Generation, Sampling, StartError,
+    ByteCodec, Engine, EngineModel, Event, FinishReason, GenerateRequest, Generation, Policy, StartError,
     SubmitError,
 };
 use sched::{FakeRunner, RunnerLimits};
@@ -19,9 +19,16 @@ const RUNNER: RunnerLimits = RunnerLimits {
 };
 
 fn start(runner: FakeRunner, clock: Arc<dyn Clock>) -> Engine {
-    let model =
-        EngineModel { id: "fake".to_string(), runner: Box::new(runner), codec: Arc::new(ByteCodec::new()) };
-    Engine::start(model, clock, &Limits::default()).unwrap()
+    Engine::start(model(runner, ByteCodec::new()), clock, &Limits::default(), &Policy::default()).unwrap()
+}
+
+fn model(runner: FakeRunner, codec: impl engine::Codec + 'static) -> EngineModel {
+    EngineModel {
+        id: "fake".to_string(),
+        runner: Box::new(runner),
+        codec: Arc::new(codec),
+        calibration: Duration::ZERO,
+    }
 }
 
 fn echo() -> FakeRunner {
@@ -37,21 +44,14 @@ fn endless() -> FakeRunner {
 }
 
 fn request(prompt: &str) -> GenerateRequest {
-    GenerateRequest {
-        prompt: prompt.bytes().map(u32::from).collect(),
-        sampling: Sampling::default(),
-        stop: vec![],
-        output_tokens_max: 100,
-        first_token_deadline: Deadline::NEVER,
-        deadline: Deadline::NEVER,
-    }
+    GenerateRequest::new(prompt.bytes().map(u32::from).collect(), 100)
 }
 
 async fn read(mut generation: Generation) -> (String, FinishReason) {
     let mut text = String::new();
     loop {
         match generation.next().await.expect("a stream ends with Finished") {
-            Event::Delta(delta) => text.push_str(&delta),
+            Event::Delta(delta) => text.push_str(&delta.text),
             Event::Finished(finished) => {
                 assert_eq!(generation.next().await, None);
                 return (text, finished.reason);
@@ -81,7 +81,7 @@ async fn many_callers_get_their_own_answers() {
         assert_eq!(task.await.unwrap(), (prompt, FinishReason::EndOfText));
     }
     let stats = engine.stats();
-    assert_eq!((stats.finished.end_of_text, stats.blocks_free), (40, RUNNER.blocks_total));
+    assert_eq!((stats.finished.end_of_text, stats.blocks_free + stats.blocks_cached), (40, RUNNER.blocks_total));
 }
 
 #[tokio::test]
@@ -211,19 +211,19 @@ impl engine::Codec for BrokenCodec {
     fn token_bytes(&self, _: engine::TokenId) -> &[u8] {
         panic!("a codec must not panic")
     }
-    fn is_end(&self, _: engine::TokenId) -> bool {
-        false
+    fn end_tokens(&self) -> &[engine::TokenId] {
+        &[]
+    }
+    fn constrain(&self, _: &engine::Constraint) -> Result<Box<dyn engine::Grammar>, engine::CodecError> {
+        Err(engine::CodecError("not here".to_string()))
     }
 }
 
 #[tokio::test]
 async fn a_dead_thread_still_gives_every_stream_an_end() {
-    let model = EngineModel {
-        id: "broken".to_string(),
-        runner: Box::new(echo()),
-        codec: Arc::new(BrokenCodec(ByteCodec::new())),
-    };
-    let engine = Engine::start(model, Arc::new(SystemClock::default()), &Limits::default()).unwrap();
+    let model = model(echo(), BrokenCodec(ByteCodec::new()));
+    let clock = Arc::new(SystemClock::default());
+    let engine = Engine::start(model, clock, &Limits::default(), &Policy::default()).unwrap();
     let (_, reason) = read(engine.submit(request("x")).unwrap()).await;
     assert_eq!(reason, FinishReason::Failed("the engine stopped".to_string()));
     until("submit says so", || engine.submit(request("x")).err() == Some(SubmitError::ShuttingDown)).await;
@@ -233,12 +233,8 @@ async fn a_dead_thread_still_gives_every_stream_an_end() {
 #[test]
 fn what_cannot_run_does_not_start() {
     let start = |runner: RunnerLimits, limits: &Limits| {
-        let model = EngineModel {
-            id: "fake".to_string(),
-            runner: Box::new(FakeRunner::new(runner, |_| 0)),
-            codec: Arc::new(ByteCodec::new()),
-        };
-        Engine::start(model, Arc::new(SystemClock::default()), limits).err()
+        let model = model(FakeRunner::new(runner, |_| 0), ByteCodec::new());
+        Engine::start(model, Arc::new(SystemClock::default()), limits, &Policy::default()).err()
     };
     let no_blocks = RunnerLimits { blocks_total: 0, ..RUNNER };
     assert!(matches!(start(no_blocks, &Limits::default()), Some(StartError::Runner(_))));

@@ -185,16 +185,18 @@ impl Scheduler {
     /// The nodes that hold the sequence's first full blocks. Its last token is left out: it must be computed to know
     /// what comes next.
     fn cached_path(&self, sequence: &Sequence) -> Vec<NodeId> {
-        let mut path = Vec::new();
-        while self.policy.prefix_cache {
-            let usable = &sequence.tokens[..sequence.tokens.len() - 1];
+        let mut path: Vec<NodeId> = Vec::new();
+        if !self.policy.prefix_cache {
+            return path;
+        }
+        let usable = &sequence.tokens[..sequence.tokens.len() - 1];
+        loop {
             let start = path.len() * self.runner.block_tokens;
             let Some(node) = self.cache.child(&sequence.key, path.last().copied(), usable, start) else {
-                break;
+                return path;
             };
             path.push(node);
         }
-        path
     }
 
     /// Takes over blocks that another sequence with the same prompt has computed since this one was admitted.

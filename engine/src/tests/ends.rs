@@ -128,9 +128,11 @@ fn a_token_that_comes_after_the_deadline_is_not_shown() {
         id: "slow".to_string(),
         runner: Box::new(slow),
         codec: Arc::new(crate::ByteCodec::new()),
+        calibration: std::time::Duration::ZERO,
     };
+    let policy = crate::Policy::default();
     let (engine, mut worker) =
-        crate::Engine::assemble(model, Arc::<ManualClock>::clone(&clock), &limits()).unwrap();
+        crate::Engine::assemble(model, Arc::<ManualClock>::clone(&clock), &limits(), &policy).unwrap();
     let deadline = Deadline::at(budgets::Moment::default().plus(STEP.mul_f64(2.5)));
     let mut generation = engine.submit(GenerateRequest { deadline, ..request("x") }).unwrap();
     while worker.step() == Turn::Worked {}

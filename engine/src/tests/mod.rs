@@ -1,13 +1,15 @@
 //! Does a request come out as its caller was promised? The engine turned by hand, step by step, on a manual clock.
 
 mod ends;
+mod features;
+mod prefixes;
 mod simulation;
 mod streams;
 
 use crate::worker::{Turn, Worker};
-use crate::{ByteCodec, Engine, EngineModel, Event, FinishReason, Finished, GenerateRequest, Generation};
+use crate::{ByteCodec, Delta, Engine, EngineModel, Event, FinishReason, Finished, GenerateRequest, Generation, Policy};
 use budgets::{Clock, Deadline, Limits, ManualClock};
-use sched::{FakeLog, FakeRunner, RunnerLimits, Sampling};
+use sched::{FakeLog, FakeRunner, Runner, RunnerLimits};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,14 +41,21 @@ struct Bench {
 
 impl Bench {
     fn new(runner: FakeRunner, limits: &Limits) -> Self {
-        let (clock, log) = (Arc::new(ManualClock::default()), runner.log());
+        let log = runner.log();
+        Self { log, ..Self::with(Box::new(runner), limits) }
+    }
+
+    /// With a runner that keeps no log.
+    fn with(runner: Box<dyn Runner>, limits: &Limits) -> Self {
+        let clock = Arc::new(ManualClock::default());
         let model = EngineModel {
             id: "fake".to_string(),
-            runner: Box::new(runner),
+            runner,
             codec: Arc::new(ByteCodec::new()),
+            calibration: Duration::ZERO,
         };
-        let (engine, worker) = Engine::assemble(model, Arc::<ManualClock>::clone(&clock), limits).unwrap();
-        Self { engine, worker, clock, log }
+        let (engine, worker) = Engine::assemble(model, Arc::<ManualClock>::clone(&clock), limits, &Policy::default()).unwrap();
+        Self { engine, worker, clock, log: FakeLog::default() }
     }
 
     /// An engine whose model answers each prompt with that prompt.
@@ -82,8 +91,8 @@ impl Bench {
     fn assert_baseline(&self) {
         let stats = self.engine.stats();
         assert_eq!(
-            (stats.waiting, stats.running, stats.blocks_held, stats.blocks_free),
-            (0, 0, 0, RUNNER.blocks_total)
+            (stats.waiting, stats.running, stats.blocks_held, stats.blocks_free + stats.blocks_cached),
+            (0, 0, 0, stats.blocks_total)
         );
     }
 }
@@ -93,14 +102,11 @@ fn echo() -> FakeRunner {
 }
 
 fn request(prompt: &str) -> GenerateRequest {
-    GenerateRequest {
-        prompt: prompt.bytes().map(u32::from).collect(),
-        sampling: Sampling::default(),
-        stop: vec![],
-        output_tokens_max: 24,
-        first_token_deadline: Deadline::NEVER,
-        deadline: Deadline::NEVER,
-    }
+    GenerateRequest::new(prompt.bytes().map(u32::from).collect(), 24)
+}
+
+fn delta(text: &str) -> Event {
+    Event::Delta(Delta { text: text.to_string(), tokens: Vec::new() })
 }
 
 /// All text, and how the stream ended; fails unless the end is the last event and the only one.
@@ -110,7 +116,7 @@ fn read(generation: &mut Generation) -> (String, Finished) {
         panic!("the stream has not ended: {events:?}")
     };
     let text = events.into_iter().map(|event| match event {
-        Event::Delta(text) => text,
+        Event::Delta(delta) => delta.text,
         Event::Finished(_) => panic!("the stream ended twice"),
     });
     (text.collect(), finished)

@@ -69,7 +69,7 @@ fn simulate(seed: u64) {
     let mut readers: Vec<Reader> = Vec::new();
     let (mut taken, mut dropped, mut refused) = (0, 0, 0);
     for _ in 0..1_500 {
-        if random.below(3) == 0 {
+        if random.below(2) == 0 {
             match bench.engine.submit(random_request(&mut random, &bench)) {
                 Ok(generation) => {
                     taken += 1;

@@ -1,6 +1,6 @@
 //! What comes out of a stream that runs to its own end, alone and beside others?
 
-use super::{Bench, RUNNER, STEP, limits, read, read_reason, request};
+use super::{Bench, RUNNER, STEP, delta, limits, read, read_reason, request};
 use crate::worker::Turn;
 use crate::{ByteCodec, Event, FinishReason, GenerateRequest, SubmitError, Timing, Usage};
 use sched::FakeRunner;
@@ -13,7 +13,7 @@ fn an_answer_streams_and_ends_with_counts_and_times() {
     let mut generation = bench.submit("hello");
     bench.clock.advance(STEP * 3);
     bench.steps(2);
-    assert_eq!(generation.ready(), [Event::Delta("h".to_string()), Event::Delta("e".to_string())]);
+    assert_eq!(generation.ready(), ["h", "e"].map(delta));
     bench.run_dry();
     let (text, finished) = read(&mut generation);
     assert_eq!((text.as_str(), finished.reason), ("llo", FinishReason::EndOfText));
@@ -100,7 +100,7 @@ fn characters_of_many_tokens_are_never_split() {
     let mut bench = Bench::echo();
     let mut generation = bench.submit("né😀");
     bench.run_dry();
-    let deltas: Vec<Event> = ["n", "é", "😀"].map(|text| Event::Delta(text.to_string())).into();
+    let deltas: Vec<Event> = ["n", "é", "😀"].map(delta).into();
     assert_eq!(generation.ready()[..3], deltas);
 }
 
@@ -132,10 +132,11 @@ fn a_reader_that_reads_nothing_until_the_end_misses_nothing() {
 #[test]
 fn what_does_not_fit_yet_does_not_block_what_does() {
     let mut bench = Bench::echo();
-    let wide = |prompt| GenerateRequest { output_tokens_max: 80, ..request(prompt) };
-    let mut first = bench.engine.submit(wide("first")).unwrap();
+    let mut first = bench.submit("first");
     bench.step();
-    let mut head = bench.engine.submit(wide("head")).unwrap();
+    // 31 blocks, and the first request leaves 30.
+    let wide = GenerateRequest { output_tokens_max: 4, ..request(&"h".repeat(122)) };
+    let mut head = bench.engine.submit(wide).unwrap();
     let mut small = bench.engine.submit(GenerateRequest { output_tokens_max: 2, ..request("ok") }).unwrap();
     bench.steps(2);
     assert_eq!(read_reason(&mut small), ("ok".to_string(), FinishReason::Length));
@@ -143,7 +144,7 @@ fn what_does_not_fit_yet_does_not_block_what_does() {
     assert_eq!(bench.engine.stats().waiting, 1);
     bench.run_dry();
     assert_eq!(read_reason(&mut first).1, FinishReason::EndOfText);
-    assert_eq!(read_reason(&mut head).1, FinishReason::EndOfText);
+    assert_eq!(read_reason(&mut head), ("hhhh".to_string(), FinishReason::Length));
 }
 
 #[test]
