@@ -8,6 +8,9 @@ use crate::{Batching, Reservation, SeqId};
 use budgets::{Moment, StepShape};
 use std::time::Duration;
 
+/// A waiting sequence that has less time than this left before it must start may preempt others: about a step.
+const JUST_IN_TIME: Duration = Duration::from_millis(100);
+
 /// Who may get a chunk.
 enum Candidate {
     /// A place in `running`.
@@ -35,10 +38,32 @@ impl Scheduler {
         let mut plan = StepPlan::default();
         // Whole batches: nobody joins before the last of the batch has ended.
         let open = self.policy.batching == Batching::Continuous || self.running.is_empty();
+        if open {
+            self.make_way(now);
+        }
         self.plan_decodes(now, &mut plan);
         self.plan_prefills(now, open, &mut plan);
         self.requeue();
         plan
+    }
+
+    /// Preempts patient sequences for waiting ones whose deadline leaves no more time to wait. Those that still have time
+    /// wait for a place that becomes free by itself.
+    fn make_way(&mut self, now: Moment) {
+        let soon = now.plus(JUST_IN_TIME);
+        let pressed = self.waiting.iter().enumerate().filter(|(_, sequence)| {
+            sequence.pressed() && sequence.urgency < Urgency::at(soon) && !sequence.due().expired(now)
+        });
+        let Some((at, first)) = pressed.min_by_key(|(_, sequence)| sequence.urgency) else { return };
+        let urgency = first.urgency;
+        let path = self.cached_path(first);
+        let need = self.blocks_needed(first) - path.len() + self.cache.unlocked(&path);
+        self.waiting[at].wants = None;
+        while self.places_taken() >= self.limits.running_sequences_max || need > self.blocks_unpromised() {
+            if self.give_way(urgency).is_none() {
+                return;
+            }
+        }
     }
 
     fn plan_decodes(&mut self, now: Moment, plan: &mut StepPlan) {
@@ -124,23 +149,19 @@ impl Scheduler {
     /// all its tokens and one more. More than that is not reserved: who runs out of blocks later takes them from
     /// whoever has more time.
     fn admit(&mut self, seq: SeqId, room: &mut Room, plan: &mut StepPlan) -> Option<usize> {
-        let at = self.waiting.iter().position(|known| known.id == seq)?;
-        let urgent = self.waiting[at].pressed().then_some(self.waiting[at].urgency);
-        while self.places_taken() >= self.limits.running_sequences_max {
-            self.give_way(urgent?)?;
-            room.blocks = self.blocks_unpromised();
+        if self.places_taken() >= self.limits.running_sequences_max {
+            return None;
         }
-        let lacks = self.waiting[at].wants.is_some_and(|blocks| blocks > room.blocks);
-        if lacks && urgent.is_none_or(|urgency| self.most_patient(urgency).is_none()) {
+        let at = self.waiting.iter().position(|known| known.id == seq)?;
+        if self.waiting[at].wants.is_some_and(|blocks| blocks > room.blocks) {
             return None;
         }
         let path = self.cached_path(&self.waiting[at]);
         let need = self.blocks_needed(&self.waiting[at]) - path.len() + self.cache.unlocked(&path);
-        while need > room.blocks {
+        if need > room.blocks {
             // The try costs a walk through the tree, so it is repeated only when there is as much room as it lacked.
             self.waiting[at].wants = Some(need);
-            self.give_way(urgent?)?;
-            room.blocks = self.blocks_unpromised();
+            return None;
         }
         room.blocks -= need;
         let mut sequence = self.waiting.remove(at);
@@ -251,17 +272,14 @@ impl Scheduler {
         }
     }
 
-    /// The sequence with the most time, if it has more than `urgency` and no row in this step.
-    fn most_patient(&self, urgency: Urgency) -> Option<usize> {
+    /// Preempts the sequence with the most time, if it has more than `urgency` and no row in this step. What it computed
+    /// stays in the tree until its blocks are needed, so that it may find it again.
+    fn give_way(&mut self, urgency: Urgency) -> Option<()> {
         let open = self.running.iter().enumerate().filter(|(_, sequence)| sequence.turn == Turn::Open);
         let (at, most) = open.max_by_key(|(_, sequence)| sequence.urgency)?;
-        (most.urgency > urgency).then_some(at)
-    }
-
-    /// Preempts the sequence with the most time. What it computed stays in the tree until its blocks are needed, so that
-    /// it may find it again.
-    fn give_way(&mut self, urgency: Urgency) -> Option<()> {
-        let at = self.most_patient(urgency)?;
+        if most.urgency <= urgency {
+            return None;
+        }
         // It stays in its place until the step is planned, so that places hold; `requeue` moves it.
         let sequence = &mut self.running[at];
         sequence.release(&mut self.cache, self.policy.prefix_cache);

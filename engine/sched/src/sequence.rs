@@ -82,6 +82,13 @@ pub(crate) struct Urgency {
     id: SeqId,
 }
 
+impl Urgency {
+    /// Stands before every sequence that may start at `moment` or later.
+    pub(crate) fn at(moment: Moment) -> Self {
+        Self { latest_start: moment, arrived: Moment::default(), id: SeqId(0) }
+    }
+}
+
 /// A sequence from its submission to its end.
 #[derive(Debug)]
 pub(crate) struct Sequence {

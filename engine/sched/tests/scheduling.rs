@@ -191,3 +191,36 @@ fn a_draw_carries_its_index_and_what_the_penalty_reads() {
     assert_eq!(draws[0].seen, [7, 7, 1]);
     assert!(draws[1].seen.is_empty());
 }
+
+#[test]
+fn an_urgent_newcomer_waits_while_it_can_and_then_takes_the_most_patient_one_s_place() {
+    let ms = |ms: u64| at(ms * 1_000_000);
+    let mut bench = Bench::new((0..4).map(|nth| SeqRequest { arrived: at(nth), ..request(1, 30) }));
+    bench.step(ms(0));
+    let due = Deadline::at(ms(1_000));
+    bench.scheduler.submit(SeqRequest { first_token_deadline: due, arrived: ms(1), ..request(3, 2) }).unwrap();
+    assert_eq!(bench.step(ms(850)).len(), 4, "four streams, and time is left");
+    let rows = bench.step(ms(950));
+    assert_eq!(rows, [(0, 2, 1, true), (1, 2, 1, true), (2, 2, 1, true), (4, 0, 3, true)]);
+    assert_eq!((bench.scheduler.counts().preemptions, bench.scheduler.waiting()), (1, 1));
+    // It has its first token, and its total is not dated: the stream that came before it goes on before it.
+    assert_eq!(bench.step(ms(960)).len(), 4);
+    let rows = bench.step(ms(970));
+    assert_eq!(rows.last(), Some(&(3, 0, 4, true)), "computed again with what it had drawn");
+}
+
+#[test]
+fn a_deadline_that_cannot_be_kept_preempts_nobody_for_long() {
+    let ms = |ms: u64| at(ms * 1_000_000);
+    let mut bench = Bench::new((0..4).map(|_| request(1, 60)));
+    bench.step(ms(0));
+    for nth in 0..6 {
+        let due = Deadline::at(ms(nth * 10 + 50));
+        bench.scheduler.submit(SeqRequest { deadline: due, ..request(40, 1) }).unwrap();
+    }
+    for now in 0..12 {
+        bench.scheduler.expire(ms(now * 10));
+        bench.step(ms(now * 10));
+    }
+    assert!(bench.scheduler.counts().preemptions <= 6, "{:?}", bench.scheduler.counts());
+}
