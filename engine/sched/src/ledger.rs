@@ -30,6 +30,19 @@ impl Ledger {
         plan.rows.iter().map(|row| self.write(row)).collect()
     }
 
+    /// Forgets all that `plan` wrote or copied: after a step that failed nobody may read it.
+    pub(crate) fn spoil(&mut self, plan: &StepPlan) {
+        let written = plan.rows.iter().flat_map(|row| {
+            let skipped = row.spans.iter().map(|span| span.len).sum::<usize>() - row.tokens.len();
+            let blocks: Vec<BlockId> = row.spans.iter().flat_map(|span| span.blocks.iter().copied()).collect();
+            (skipped..skipped + row.tokens.len()).map(|position| self.slot(&blocks, position)).collect::<Vec<_>>()
+        });
+        let written: Vec<usize> = written.collect();
+        let copied = plan.copies.iter().map(|copy| copy.to.0 as usize * self.block_tokens);
+        let copied: Vec<usize> = copied.flat_map(|first| first..first + self.block_tokens).collect();
+        written.into_iter().chain(copied).for_each(|slot| self.slots[slot] = None);
+    }
+
     fn write(&mut self, row: &RowPlan) -> Result<Vec<TokenId>, RunError> {
         let blocks: Vec<BlockId> = row.spans.iter().flat_map(|span| span.blocks.iter().copied()).collect();
         let (mut tokens, mut print) = (Vec::new(), 0);

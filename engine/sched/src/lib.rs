@@ -13,6 +13,7 @@ mod policy;
 mod radix;
 mod scheduler;
 mod sequence;
+pub mod sim;
 
 pub use admission::{Refused, WorstCase};
 pub use blocks::{Block, BlockPool};
