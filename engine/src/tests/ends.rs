@@ -104,12 +104,13 @@ fn at_one_step() -> budgets::Moment {
 #[test]
 fn a_deadline_passes_in_the_queue_behind_another_request() {
     let mut bench = Bench::new(echo(), &one_at_a_time());
-    let mut running = bench.submit("running");
+    // Both are due at the same time, so the one that came first keeps its place.
     let deadline = bench.deadline(3);
+    let mut running = bench.engine.submit(GenerateRequest { deadline, ..request("running") }).unwrap();
     bench.step();
     let mut waiting = bench.engine.submit(GenerateRequest { deadline, ..request("waiting") }).unwrap();
     bench.run_dry();
-    assert_eq!(read_reason(&mut running).0, "running");
+    assert_eq!(read_reason(&mut running), ("run".to_string(), FinishReason::ExpiredInDecode));
     let (_, finished) = read(&mut waiting);
     assert_eq!(finished.reason, FinishReason::ExpiredInQueue);
     assert_eq!((finished.timing.queue, finished.timing.first_token), (STEP * 2, None));

@@ -2,7 +2,7 @@
 
 use super::{RUNNER, STEP, limits, request};
 use crate::worker::Turn;
-use crate::{ByteCodec, Event, GenerateRequest, Generation};
+use crate::{ByteCodec, Constraint, Event, GenerateRequest, Generation, Tenant};
 use budgets::{Clock, Deadline};
 use sched::{FakeFailure, FakeRunner, RunError};
 
@@ -43,19 +43,29 @@ fn random_request(random: &mut Random, bench: &super::Bench) -> GenerateRequest 
         _ => Deadline::after(bench.clock.now(), STEP * random.below(60) as u32),
     };
     let (first_token_deadline, total) = (deadline(bench), deadline(bench));
+    // Few beginnings and few tenants, so that they meet in the prefix cache.
+    let beginning = ["p", "q", "pq"][random.below(3) as usize].repeat(random.below(10) as usize);
     GenerateRequest {
+        tenant: Tenant(u128::from(random.below(2))),
+        shared_tokens: random.below(8) as usize,
+        tpot: (random.below(2) == 0).then_some(STEP),
+        output_tokens_min: random.below(2) as usize,
+        // The runner draws what it likes, so most of these fail: an end like any other.
+        constraint: (random.below(8) == 0).then(|| Constraint::Regex("xyz".to_string())),
         stop: if random.below(4) == 0 { vec!["xy".to_string(), "z".to_string()] } else { vec![] },
         output_tokens_max: 1 + random.below(40) as usize,
         first_token_deadline,
         deadline: total,
-        ..request(&"p".repeat(1 + random.below(60) as usize))
+        ..request(&(beginning + &"p".repeat(1 + random.below(60) as usize)))
     }
 }
 
 fn simulate(seed: u64) {
     let mut random = Random(seed);
     let mut letters = Random(seed + 1_000);
-    let mut runner = FakeRunner::new(RUNNER, move |_| match letters.below(30) {
+    // Half of the runs have blocks for little more than one request, so that requests give way to each other.
+    let blocks_total = if seed % 2 == 0 { RUNNER.blocks_total } else { 28 };
+    let mut runner = FakeRunner::new(sched::RunnerLimits { blocks_total, ..RUNNER }, move |_| match letters.below(30) {
         0 => ByteCodec::END,
         1 => 0xe2,
         nth => u32::from(b"wxyz"[(nth % 4) as usize]),
@@ -93,7 +103,9 @@ fn simulate(seed: u64) {
         assert_eq!((reader.ends, reader.after_end), (1, 0), "seed {seed}");
     }
     assert_eq!(taken, readers.len() + dropped, "seed {seed}");
-    assert!(dropped > 0 && refused > 0, "seed {seed} tests too little");
+    let stats = bench.engine.stats();
+    assert!(dropped > 0 && refused > 0 && stats.prefix_hit_tokens > 0, "seed {seed} tests too little");
+    assert!(seed % 2 == 0 || stats.preemptions > 0, "seed {seed} preempts nobody");
     let finished = bench.engine.stats().finished;
     assert_eq!(finished.cancelled as usize, dropped, "seed {seed}");
     bench.assert_baseline();
@@ -101,5 +113,6 @@ fn simulate(seed: u64) {
 
 #[test]
 fn every_request_ends_exactly_once_and_blocks_return() {
-    (0..20).for_each(simulate);
+    let seeds = std::env::var("RIPOSTE_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    (0..seeds.unwrap_or(40)).for_each(simulate);
 }
