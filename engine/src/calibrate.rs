@@ -4,4 +4,10 @@ use budgets::{Clock, CostModel};
 use sched::Runner;
 use std::time::Duration;
 
-pub(crate) fn calibrate(_runner: &mut dyn Runner, _clock: &dyn Clock, _model: &mut CostModel, _budget: Duration) {}
+pub(crate) fn calibrate(
+    _runner: &mut dyn Runner,
+    _clock: &dyn Clock,
+    _model: &mut CostModel,
+    _budget: Duration,
+) {
+}

@@ -3,8 +3,8 @@
 use crate::shared::{Live, Shared, Submission};
 use crate::worker::Worker;
 use crate::{
-    ChatMessage, Codec, CodecError, EngineStats, Event, FinishReason, Finished, GenerateRequest, SubmitError,
-    StepRecord, Timing, Usage, settings,
+    ChatMessage, Codec, CodecError, EngineStats, Event, FinishReason, Finished, GenerateRequest, StepRecord,
+    SubmitError, Timing, Usage, settings,
 };
 use budgets::{Clock, Deadline, LimitError, Limits};
 use sched::{Policy, Runner, RunnerLimits, TokenId};
@@ -157,7 +157,8 @@ impl Engine {
         }
         settings::check(&request, &inner.limits, &inner.runner)?;
         let constraint = request.constraint.as_ref().map(|constraint| inner.codec.constrain(constraint));
-        let grammar = constraint.transpose().map_err(|error| SubmitError::InvalidSetting(error.to_string()))?;
+        let grammar =
+            constraint.transpose().map_err(|error| SubmitError::InvalidSetting(error.to_string()))?;
         let place = shared.take_place().map_err(|waiting| SubmitError::QueueFull { waiting })?;
         // One delta a token, one for what was held back, one end: a reader that is slow holds up nobody.
         let (events, received) = mpsc::channel(request.output_tokens_max + 2);

@@ -16,7 +16,8 @@ mod text;
 mod worker;
 
 pub use api::{
-    Constraint, Delta, Event, FinishReason, Finished, GenerateRequest, SubmitError, Timing, TokenLogprob, Usage,
+    Constraint, Delta, Event, FinishReason, Finished, GenerateRequest, SubmitError, Timing, TokenLogprob,
+    Usage,
 };
 pub use codec::{ChatMessage, Codec, CodecError, Grammar, Role};
 pub use fake::ByteCodec;
@@ -25,4 +26,6 @@ pub use records::StepRecord;
 pub use stats::{EngineStats, FinishCounts};
 
 // What a request is made of, so that callers need not name the floor below.
-pub use sched::{AdapterId, Batching, KvDtype, KvSpace, Policy, Reservation, Sampling, Tenant, TokenId, TokenMask};
+pub use sched::{
+    AdapterId, Batching, KvDtype, KvSpace, Policy, Reservation, Sampling, Tenant, TokenId, TokenMask,
+};

@@ -90,7 +90,8 @@ mod tests {
     fn the_ring_keeps_the_last_and_gives_what_is_new() {
         let records = StepRecords::default();
         (1..=5_000).for_each(|number| records.push(record(number)));
-        let numbers = |after| -> Vec<u64> { records.after(after).iter().map(|record| record.number).collect() };
+        let numbers =
+            |after| -> Vec<u64> { records.after(after).iter().map(|record| record.number).collect() };
         assert_eq!(numbers(4_998), [4_999, 5_000]);
         assert_eq!(numbers(5_000), [0; 0]);
         assert_eq!(numbers(0).len(), RECORDS_MAX);

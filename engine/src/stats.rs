@@ -103,9 +103,10 @@ impl EngineStats {
     pub(crate) fn count_step(&mut self, plan: &StepPlan, took: Duration) {
         let tokens: usize = plan.rows.iter().map(|row| row.tokens.len()).sum();
         // A row of one token that is not its sequence's first draw; more tokens are a preempted sequence's return.
-        let decodes = plan.rows.iter().filter(|row| {
-            row.tokens.len() == 1 && row.draw.as_ref().is_some_and(|draw| draw.index > 0)
-        });
+        let decodes = plan
+            .rows
+            .iter()
+            .filter(|row| row.tokens.len() == 1 && row.draw.as_ref().is_some_and(|draw| draw.index > 0));
         let decode_tokens = decodes.count();
         self.steps += 1;
         self.step_seconds += took.as_secs_f64();

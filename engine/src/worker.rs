@@ -1,12 +1,13 @@
 //! How does the engine turn? One thread that owns the scheduler, the runner and every stream.
 
+use crate::calibrate::calibrate;
 use crate::shared::{Shared, Submission};
 use crate::stream::Stream;
-use crate::calibrate::calibrate;
 use crate::{Codec, CodecError, EngineStats, FinishReason, Finished, StepRecord, TokenLogprob, settings};
 use budgets::{Clock, Deadline, Limits, Moment};
 use sched::{
-    Expired, NewToken, Phase, Policy, Runner, SchedCounts, Scheduler, SeqId, SeqRequest, StepOutput, StepPlan, TokenId,
+    Expired, NewToken, Phase, Policy, Runner, SchedCounts, Scheduler, SeqId, SeqRequest, StepOutput,
+    StepPlan, TokenId,
 };
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -191,7 +192,13 @@ impl Worker {
     }
 
     /// Keeps what the step did and took, and teaches the cost model.
-    fn record(&mut self, plan: &StepPlan, before: SchedCounts, [began, planned, now]: [Moment; 3], failed: bool) {
+    fn record(
+        &mut self,
+        plan: &StepPlan,
+        before: SchedCounts,
+        [began, planned, now]: [Moment; 3],
+        failed: bool,
+    ) {
         let (shape, measured) = (plan.shape(), now.since(planned));
         self.stats.count_step(plan, now.since(began));
         let counts = self.scheduler.counts();
@@ -235,7 +242,7 @@ impl Worker {
             output.and_then(|output| self.scheduler.commit(output, now).map_err(|error| error.to_string()));
         match committed {
             Ok(committed) => {
-                committed.tokens.into_iter().for_each(|token| self.add_token(token, now));
+                committed.tokens.iter().for_each(|token| self.add_token(token, now));
                 committed.expired.into_iter().for_each(|expired| self.finish_expired(expired, now));
             }
             Err(message) => {
@@ -248,12 +255,12 @@ impl Worker {
         }
     }
 
-    fn add_token(&mut self, token: NewToken, now: Moment) {
+    fn add_token(&mut self, token: &NewToken, now: Moment) {
         let Some(stream) = self.streams.get_mut(&token.seq) else { return };
         self.stats.completion_tokens += 1;
         stream.count(now);
         if stream.wants_tokens() && !self.codec.is_end(token.token) {
-            stream.add_token(logprob(&*self.codec, &token));
+            stream.add_token(logprob(&*self.codec, token));
         }
         let end = if self.codec.is_end(token.token) {
             Some(FinishReason::EndOfText)

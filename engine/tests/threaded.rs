@@ -81,7 +81,10 @@ async fn many_callers_get_their_own_answers() {
         assert_eq!(task.await.unwrap(), (prompt, FinishReason::EndOfText));
     }
     let stats = engine.stats();
-    assert_eq!((stats.finished.end_of_text, stats.blocks_free + stats.blocks_cached), (40, RUNNER.blocks_total));
+    assert_eq!(
+        (stats.finished.end_of_text, stats.blocks_free + stats.blocks_cached),
+        (40, RUNNER.blocks_total)
+    );
 }
 
 #[tokio::test]

@@ -20,9 +20,10 @@ impl Runner for Obedient {
             };
             let mut order = (0..RUNNER.vocab_tokens as u32).rev().filter(allowed);
             let token = order.next().ok_or(RunError::NoTokenAllowed(seq))?;
-            let top = draw.sampling.top_logprobs.map_or(Vec::new(), |count| {
-                [(97, -0.5), (98, -1.5)].into_iter().take(count).collect()
-            });
+            let top = draw
+                .sampling
+                .top_logprobs
+                .map_or(Vec::new(), |count| [(97, -0.5), (98, -1.5)].into_iter().take(count).collect());
             Ok(Drawn { seq, token, logprob: -0.25, top })
         });
         Ok(StepOutput { drawn: drawn.collect::<Result<_, RunError>>()? })
@@ -38,7 +39,8 @@ fn a_constraint_decides_what_is_drawn_and_when_it_ends() {
     let mut bench = Bench::with(Box::new(Obedient), &limits());
     let constrained = GenerateRequest { constraint: regex("yes42"), ..request("say yes") };
     let mut one = bench.engine.submit(constrained.clone()).unwrap();
-    let mut two = bench.engine.submit(GenerateRequest { constraint: regex("no"), ..request("say no") }).unwrap();
+    let mut two =
+        bench.engine.submit(GenerateRequest { constraint: regex("no"), ..request("say no") }).unwrap();
     let mut cut = bench.engine.submit(GenerateRequest { output_tokens_max: 3, ..constrained }).unwrap();
     bench.run_dry();
     assert_eq!(read_reason(&mut one), ("yes42".to_string(), FinishReason::EndOfText));
@@ -52,7 +54,8 @@ fn a_constraint_decides_what_is_drawn_and_when_it_ends() {
 #[test]
 fn a_runner_that_ignores_the_constraint_fails_the_request_and_no_other() {
     let mut bench = Bench::new(FakeRunner::new(RUNNER, |_| u32::from(b'z')), &limits());
-    let mut broken = bench.engine.submit(GenerateRequest { constraint: regex("yes"), ..request("x") }).unwrap();
+    let mut broken =
+        bench.engine.submit(GenerateRequest { constraint: regex("yes"), ..request("x") }).unwrap();
     let mut other = bench.engine.submit(GenerateRequest { output_tokens_max: 3, ..request("y") }).unwrap();
     bench.run_dry();
     assert!(matches!(read_reason(&mut broken).1, FinishReason::Failed(said) if said.contains("constraint")));

@@ -7,7 +7,9 @@ mod simulation;
 mod streams;
 
 use crate::worker::{Turn, Worker};
-use crate::{ByteCodec, Delta, Engine, EngineModel, Event, FinishReason, Finished, GenerateRequest, Generation, Policy};
+use crate::{
+    ByteCodec, Delta, Engine, EngineModel, Event, FinishReason, Finished, GenerateRequest, Generation, Policy,
+};
 use budgets::{Clock, Deadline, Limits, ManualClock};
 use sched::{FakeLog, FakeRunner, Runner, RunnerLimits};
 use std::sync::Arc;
@@ -54,7 +56,8 @@ impl Bench {
             codec: Arc::new(ByteCodec::new()),
             calibration: Duration::ZERO,
         };
-        let (engine, worker) = Engine::assemble(model, Arc::<ManualClock>::clone(&clock), limits, &Policy::default()).unwrap();
+        let (engine, worker) =
+            Engine::assemble(model, Arc::<ManualClock>::clone(&clock), limits, &Policy::default()).unwrap();
         Self { engine, worker, clock, log: FakeLog::default() }
     }
 

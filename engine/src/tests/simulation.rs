@@ -64,12 +64,13 @@ fn simulate(seed: u64) {
     let mut random = Random(seed);
     let mut letters = Random(seed + 1_000);
     // Half of the runs have blocks for little more than one request, so that requests give way to each other.
-    let blocks_total = if seed % 2 == 0 { RUNNER.blocks_total } else { 28 };
-    let mut runner = FakeRunner::new(sched::RunnerLimits { blocks_total, ..RUNNER }, move |_| match letters.below(30) {
-        0 => ByteCodec::END,
-        1 => 0xe2,
-        nth => u32::from(b"wxyz"[(nth % 4) as usize]),
-    });
+    let blocks_total = if seed.is_multiple_of(2) { RUNNER.blocks_total } else { 28 };
+    let mut runner =
+        FakeRunner::new(sched::RunnerLimits { blocks_total, ..RUNNER }, move |_| match letters.below(30) {
+            0 => ByteCodec::END,
+            1 => 0xe2,
+            nth => u32::from(b"wxyz"[(nth % 4) as usize]),
+        });
     for _ in 0..10 {
         runner = runner
             .failing_at(random.below(500) as usize, FakeFailure::Error(RunError::Device("lost".to_string())));
@@ -105,7 +106,7 @@ fn simulate(seed: u64) {
     assert_eq!(taken, readers.len() + dropped, "seed {seed}");
     let stats = bench.engine.stats();
     assert!(dropped > 0 && refused > 0 && stats.prefix_hit_tokens > 0, "seed {seed} tests too little");
-    assert!(seed % 2 == 0 || stats.preemptions > 0, "seed {seed} preempts nobody");
+    assert!(seed.is_multiple_of(2) || stats.preemptions > 0, "seed {seed} preempts nobody");
     let finished = bench.engine.stats().finished;
     assert_eq!(finished.cancelled as usize, dropped, "seed {seed}");
     bench.assert_baseline();
