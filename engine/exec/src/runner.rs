@@ -70,7 +70,7 @@ impl DeviceRunner {
 }
 
 /// A draw that failed, as the engine wants it told.
-fn draw_error(row: &RowPlan, error: SampleError) -> RunError {
+fn draw_error(row: &RowPlan, error: &SampleError) -> RunError {
     match error {
         SampleError::NotFinite => RunError::NotFinite(row.seq),
         SampleError::NoneAllowed => RunError::NoTokenAllowed(row.seq),
@@ -108,7 +108,7 @@ impl Runner for DeviceRunner {
         let drawn = draws
             .zip(logits.chunks_exact_mut(self.limits.vocab_tokens))
             .map(|((row, draw), logits)| {
-                let choice = sampler::draw(logits, draw).map_err(|error| draw_error(row, error))?;
+                let choice = sampler::draw(logits, draw).map_err(|error| draw_error(row, &error))?;
                 Ok(Drawn { seq: row.seq, token: choice.token, logprob: choice.logprob, top: choice.top })
             })
             .collect::<Result<Vec<_>, RunError>>()?;
