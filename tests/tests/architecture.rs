@@ -38,6 +38,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("candle-core", &["engine/exec"]),
     ("minijinja", &["engine/exec"]),
     ("tokenizers", &["engine/exec"]),
+    ("llguidance", &["engine/exec"]),
     ("tantivy", &["index"]),
     ("hnsw_rs", &["index"]),
     ("hf-hub", &["services/models"]),
