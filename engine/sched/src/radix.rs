@@ -119,14 +119,21 @@ impl PrefixCache {
         start: usize,
     ) -> Option<NodeId> {
         let end = start + self.block_tokens;
-        let edge = (key.owner(end), tokens.get(start..end)?.into());
-        self.children(key.space, parent)?.get(&edge).copied()
+        let children = self.children(key.space, parent)?;
+        let mut edge: Edge = (key.owner(end), tokens.get(start..end)?.into());
+        if let Some(known) = children.get(&edge) {
+            return Some(*known);
+        }
+        // What everyone may share serves a prompt that calls the same tokens private, too; never the other way round.
+        edge.0 = Owner::Shared;
+        children.get(&edge).copied()
     }
 
     /// The child of `parent` that shares the most first tokens with `tokens`, where it is at least one.
     ///
-    /// In the order of the children the best match stands right before or right after the place of `tokens`. A block
-    /// that ends in the shared prefix would be shared, so a prompt looks for both kinds of owner.
+    /// In the order of the children the best match stands right before or right after the place of `tokens`. It is
+    /// copied and not shared, so it may be the tenant's own whatever becomes of the copy. A whole block is
+    /// [`PrefixCache::child`]'s to find.
     pub(crate) fn partial(
         &self,
         key: &PrefixKey,
@@ -135,7 +142,7 @@ impl PrefixCache {
         start: usize,
     ) -> Option<Partial> {
         let children = self.children(key.space, parent)?;
-        let rest = &tokens[start..tokens.len().min(start + self.block_tokens)];
+        let rest = &tokens[start..tokens.len().min(start + self.block_tokens - 1)];
         let owners = [Owner::Shared, Owner::Private(key.tenant)];
         let mut best: Option<Partial> = None;
         for owner in owners {

@@ -2,7 +2,7 @@
 
 use super::{RUNNER, STEP, limits, request};
 use crate::worker::Turn;
-use crate::{ByteCodec, Constraint, Event, GenerateRequest, Generation, Tenant};
+use crate::{ByteCodec, Constraint, Event, FinishReason, GenerateRequest, Generation, Tenant};
 use budgets::{Clock, Deadline};
 use sched::{FakeFailure, FakeRunner, RunError};
 
@@ -30,7 +30,12 @@ impl Reader {
     fn read(&mut self) {
         for event in self.generation.ready() {
             match event {
-                Event::Finished(_) => self.ends += 1,
+                Event::Finished(finished) => {
+                    self.ends += 1;
+                    // The runner holds every plan to its contract; what it refuses is a defect of the scheduler.
+                    let refused = matches!(&finished.reason, FinishReason::Failed(said) if said.contains("invalid"));
+                    assert!(!refused, "{:?}", finished.reason);
+                }
                 Event::Delta(_) => self.after_end += self.ends,
             }
         }
