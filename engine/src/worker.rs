@@ -6,8 +6,8 @@ use crate::stream::Stream;
 use crate::{Codec, CodecError, EngineStats, FinishReason, Finished, StepRecord, TokenLogprob, settings};
 use budgets::{Clock, Deadline, Limits, Moment};
 use sched::{
-    Expired, NewToken, Phase, Policy, Runner, SchedCounts, Scheduler, SeqId, SeqRequest, StepOutput,
-    StepPlan, TokenId,
+    Expired, NewToken, Phase, Policy, RunError, Runner, SchedCounts, Scheduler, SeqId, SeqRequest,
+    StepOutput, StepPlan, TokenId,
 };
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -237,7 +237,16 @@ impl Worker {
         }
     }
 
-    fn commit(&mut self, output: Result<StepOutput, String>, now: Moment) {
+    fn commit(&mut self, output: Result<StepOutput, RunError>, now: Moment) {
+        let output = match output {
+            // One sequence's own trouble: it ends, and the others' rows are computed again.
+            Err(error @ (RunError::NotFinite(seq) | RunError::NoTokenAllowed(seq))) => {
+                self.stats.steps_failed += 1;
+                self.scheduler.repeat_step();
+                return self.finish(seq, FinishReason::Failed(error.to_string()), now);
+            }
+            output => output.map_err(|error| error.to_string()),
+        };
         let committed =
             output.and_then(|output| self.scheduler.commit(output, now).map_err(|error| error.to_string()));
         match committed {
@@ -346,13 +355,11 @@ fn logprob(codec: &dyn Codec, token: &NewToken) -> TokenLogprob {
 
 /// Runs a step; a panic in the runner is a failed step like any other, because one request's bad luck must not end
 /// everyone's service.
-fn run_caught(runner: &mut dyn Runner, plan: &StepPlan) -> Result<StepOutput, String> {
-    match std::panic::catch_unwind(AssertUnwindSafe(|| runner.run(plan))) {
-        Ok(output) => output.map_err(|error| error.to_string()),
-        Err(panic) => {
-            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            Err(format!("the runner panicked: {}", text.unwrap_or_else(|| "no message".to_string())))
-        }
-    }
+fn run_caught(runner: &mut dyn Runner, plan: &StepPlan) -> Result<StepOutput, RunError> {
+    std::panic::catch_unwind(AssertUnwindSafe(|| runner.run(plan))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        let text = text.unwrap_or_else(|| "no message".to_string());
+        Err(RunError::Device(format!("the runner panicked: {text}")))
+    })
 }

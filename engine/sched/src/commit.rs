@@ -100,6 +100,12 @@ impl Scheduler {
         }
     }
 
+    /// Forgets the planned step, whose output is lost while its blocks hold what they should: it is planned again. Its
+    /// copies are not, so they must have been made.
+    pub fn repeat_step(&mut self) {
+        self.in_flight.clear();
+    }
+
     /// Ends every sequence of the planned step, because the step failed: the blocks that it wrote cannot be trusted.
     pub fn fail_step(&mut self) -> Vec<SeqId> {
         let rows = std::mem::take(&mut self.in_flight);

@@ -34,8 +34,11 @@ impl Ledger {
     pub(crate) fn spoil(&mut self, plan: &StepPlan) {
         let written = plan.rows.iter().flat_map(|row| {
             let skipped = row.spans.iter().map(|span| span.len).sum::<usize>() - row.tokens.len();
-            let blocks: Vec<BlockId> = row.spans.iter().flat_map(|span| span.blocks.iter().copied()).collect();
-            (skipped..skipped + row.tokens.len()).map(|position| self.slot(&blocks, position)).collect::<Vec<_>>()
+            let blocks: Vec<BlockId> =
+                row.spans.iter().flat_map(|span| span.blocks.iter().copied()).collect();
+            (skipped..skipped + row.tokens.len())
+                .map(|position| self.slot(&blocks, position))
+                .collect::<Vec<_>>()
         });
         let written: Vec<usize> = written.collect();
         let copied = plan.copies.iter().map(|copy| copy.to.0 as usize * self.block_tokens);

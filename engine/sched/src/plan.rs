@@ -91,6 +91,15 @@ impl TokenMask {
     pub fn allows(&self, token: TokenId) -> bool {
         self.words.get(token as usize / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
     }
+
+    /// Is a token in the set that is none of `others`?
+    pub fn allows_besides(&self, others: &[TokenId]) -> bool {
+        let mut words = self.words.iter().enumerate();
+        words.any(|(at, word)| {
+            let here = others.iter().filter(|token| **token as usize / 32 == at);
+            word & !here.fold(0, |bits, token| bits | 1 << (token % 32)) != 0
+        })
+    }
 }
 
 /// One sequence's part in a step.

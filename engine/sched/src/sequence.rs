@@ -295,7 +295,9 @@ impl Sequence {
         // The penalty is the only reader of `seen`, and copying a long context for nothing costs every step.
         #[allow(clippy::float_cmp)] // 1 is a setting that means "off", not a result.
         let penalised = self.sampling.repetition_penalty != 1.0;
-        let banned = self.drawn() < self.output_tokens_min;
+        // A grammar that must end ends: nothing else would be left to draw.
+        let goes_on = || self.allowed.as_ref().is_none_or(|allowed| allowed.allows_besides(&self.end_tokens));
+        let banned = self.drawn() < self.output_tokens_min && goes_on();
         Draw {
             sampling: Arc::clone(&self.sampling),
             index: self.drawn() as u64,

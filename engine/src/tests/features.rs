@@ -2,7 +2,7 @@
 
 use super::{Bench, RUNNER, STEP, limits, read, read_reason, request};
 use crate::{ByteCodec, Constraint, Event, FinishReason, GenerateRequest, Sampling, SubmitError};
-use sched::{Drawn, FakeFailure, FakeRunner, RunError, Runner, RunnerLimits, StepOutput, StepPlan};
+use sched::{Drawn, FakeFailure, FakeRunner, RunError, Runner, RunnerLimits, SeqId, StepOutput, StepPlan};
 
 /// Draws the first allowed token of `a`, `b`, end; and tells the probabilities of two.
 struct Obedient;
@@ -60,6 +60,37 @@ fn a_runner_that_ignores_the_constraint_fails_the_request_and_no_other() {
     bench.run_dry();
     assert!(matches!(read_reason(&mut broken).1, FinishReason::Failed(said) if said.contains("constraint")));
     assert_eq!(read_reason(&mut other), ("zzz".to_string(), FinishReason::Length));
+}
+
+#[test]
+fn one_request_s_trouble_in_a_step_ends_no_other() {
+    let mut steps = 0;
+    let mut runner = FakeRunner::new(RUNNER, |row| row.start as u32 + 65);
+    for (step, error) in [(2, RunError::NotFinite(SeqId(0))), (4, RunError::NoTokenAllowed(SeqId(2)))] {
+        runner = runner.failing_at(step, FakeFailure::Error(error));
+        steps += 1;
+    }
+    let mut bench = Bench::new(runner, &limits());
+    let of = |prompt| GenerateRequest { output_tokens_max: 6, ..request(prompt) };
+    let mut requests = ["one", "two", "six"].map(|prompt| bench.engine.submit(of(prompt)).unwrap());
+    bench.run_dry();
+    let ends = requests.each_mut().map(read_reason);
+    assert!(
+        matches!(&ends[0], (text, FinishReason::Failed(said)) if text == "AD" && said.contains("finite"))
+    );
+    assert_eq!(ends[1], ("ADEFGH".to_string(), FinishReason::Length));
+    assert!(matches!(&ends[2], (text, FinishReason::Failed(_)) if text == "ADE"));
+    assert_eq!(bench.engine.stats().steps_failed, steps);
+    bench.assert_baseline();
+}
+
+#[test]
+fn a_grammar_that_must_end_ends_before_the_least_length() {
+    let mut bench = Bench::with(Box::new(Obedient), &limits());
+    let both = GenerateRequest { constraint: regex("ok"), output_tokens_min: 5, ..request("x") };
+    let mut generation = bench.engine.submit(both).unwrap();
+    bench.run_dry();
+    assert_eq!(read_reason(&mut generation), ("ok".to_string(), FinishReason::EndOfText));
 }
 
 #[test]

@@ -33,7 +33,8 @@ impl Reader {
                 Event::Finished(finished) => {
                     self.ends += 1;
                     // The runner holds every plan to its contract; what it refuses is a defect of the scheduler.
-                    let refused = matches!(&finished.reason, FinishReason::Failed(said) if said.contains("invalid"));
+                    let refused =
+                        matches!(&finished.reason, FinishReason::Failed(said) if said.contains("invalid"));
                     assert!(!refused, "{:?}", finished.reason);
                 }
                 Event::Delta(_) => self.after_end += self.ends,
