@@ -125,6 +125,6 @@ fn every_request_ends_exactly_once_and_blocks_return() {
     for seed in 0..seeds {
         happened.iter_mut().zip(simulate(seed)).for_each(|(sum, count)| *sum += count);
     }
-    println!("{seeds} seeds: dropped, refused, preemptions, cached tokens, failed steps {happened:?}");
+    eprintln!("{seeds} seeds: dropped, refused, preemptions, cached tokens, failed steps {happened:?}");
     assert!(happened.iter().all(|count| *count >= seeds), "the seeds test too little: {happened:?}");
 }
