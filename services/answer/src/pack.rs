@@ -75,6 +75,20 @@ pub fn pack(
     }
 }
 
+/// How many first tokens every prompt of this service has, whatever the documents and the question: those of the
+/// instructions under the model's template. Zero when the template refuses them.
+pub fn shared_tokens(encode: EncodeChat<'_>) -> usize {
+    let after = |text: &str| {
+        let messages = messages(&[], &[], text);
+        let system = messages.into_iter().take_while(|message| message.role == Role::System);
+        let other = ChatMessage { role: Role::User, content: text.to_string() };
+        encode(&system.chain([other]).collect::<Vec<_>>()).unwrap_or_default()
+    };
+    // No two of these begin with the same token, so what the prompts have in common comes before them.
+    let (one, other) = (after("0"), after("<"));
+    one.iter().zip(&other).take_while(|(a, b)| a == b).count()
+}
+
 /// The last turns, without citations: their numbers named the passages of an earlier prompt. A turn that alone could
 /// not fit ends the list, because what stands before it would lose its context.
 fn usable_turns(conversation: &[ChatMessage], tokens_max: usize) -> Vec<ChatMessage> {

@@ -1,7 +1,7 @@
 //! How does a question become a cited answer? The whole path, in one function.
 
 use crate::citer::Citer;
-use crate::pack::{Packed, Room, pack};
+use crate::pack::{Packed, Room, pack, shared_tokens};
 use crate::question::{check_text, validate};
 use crate::retrieve::{bears, left_out, search_text};
 use crate::{
@@ -30,6 +30,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     limits: Limits,
     settings: AnswerSettings,
+    /// First prompt tokens that every question has: the instructions.
+    shared_tokens: usize,
     /// One permit per question under way: what the engine can hold, so that searches are bounded too.
     places: Arc<Semaphore>,
     places_total: usize,
@@ -46,7 +48,8 @@ impl Answerer {
     ) -> Self {
         let places_total = limits.queue_requests_max.saturating_add(limits.running_sequences_max).max(1);
         let places = Arc::new(Semaphore::new(places_total.min(Semaphore::MAX_PERMITS)));
-        let shared = Shared { engine, index, clock, limits, settings, places, places_total };
+        let shared_tokens = shared_tokens(&|messages| engine.encode_chat(messages));
+        let shared = Shared { engine, index, clock, limits, settings, shared_tokens, places, places_total };
         Self { shared: Arc::new(shared) }
     }
 
@@ -207,12 +210,13 @@ impl<'a> Path<'a> {
 
     fn submit(&self, packed: Packed) -> Result<Generation, AnswerError> {
         let request = GenerateRequest {
-            prompt: packed.tokens,
             sampling: self.question.sampling.clone(),
-            stop: Vec::new(),
-            output_tokens_max: self.question.output_tokens_max,
             first_token_deadline: self.question.first_token_deadline,
             deadline: self.question.deadline,
+            tpot: self.question.tpot,
+            tenant: self.question.tenant,
+            shared_tokens: self.shared.shared_tokens,
+            ..GenerateRequest::new(packed.tokens, self.question.output_tokens_max)
         };
         self.shared.engine.submit(request).map_err(AnswerError::Engine)
     }
@@ -223,9 +227,9 @@ impl<'a> Path<'a> {
         let mut finished = None;
         while let Some(event) = generation.next().await {
             match event {
-                Event::Delta(text) => {
+                Event::Delta(delta) => {
                     let began = self.now();
-                    let checked = citer.push(&text);
+                    let checked = citer.push(&delta.text);
                     citing += self.now().since(began);
                     self.show(checked).await;
                 }

@@ -2,7 +2,8 @@
 
 use crate::AnswerError;
 use budgets::{Deadline, Limits, Moment};
-use engine::{ChatMessage, Role, Sampling};
+use engine::{ChatMessage, Role, Sampling, Tenant};
+use std::time::Duration;
 
 /// A question with everything that it brings along.
 #[derive(Clone, Debug)]
@@ -23,6 +24,10 @@ pub struct Question {
     pub first_token_deadline: Deadline,
     /// Until when the last event must come.
     pub deadline: Deadline,
+    /// Longest mean time between tokens that the caller bears.
+    pub tpot: Option<Duration>,
+    /// Who asks, as the server knows it.
+    pub tenant: Tenant,
 }
 
 /// What the operator may tune. The defaults suit the default model on a CPU.
@@ -111,6 +116,8 @@ mod tests {
             arrived: Moment::default(),
             first_token_deadline: Deadline::NEVER,
             deadline: Deadline::NEVER,
+            tpot: None,
+            tenant: Tenant::default(),
         }
     }
 

@@ -70,13 +70,15 @@ pub(crate) async fn chat(
         .await
         .map_err(|_| ApiError::of(table::INTERNAL, "the conversation could not be tokenized"))??;
     let context_tokens_max = shared.api.engine.info().context_tokens_max;
+    let output_tokens_max = settings.output_tokens(prompt.len(), context_tokens_max, limits);
     let generation = shared.api.engine.submit(GenerateRequest {
-        output_tokens_max: settings.output_tokens(prompt.len(), context_tokens_max, limits),
-        prompt,
         sampling: settings.sampling,
         stop: settings.stop,
         first_token_deadline: times.first_token,
         deadline: times.total,
+        tpot: times.tpot,
+        tenant: context.tenant,
+        ..GenerateRequest::new(prompt, output_tokens_max)
     })?;
     let watch = ChatWatch::start(Arc::clone(&shared), context.arrived);
     let running = Running { generation, registration, watch };
@@ -120,9 +122,9 @@ impl Running {
             event = self.generation.next() => event,
         };
         match event {
-            Some(EngineEvent::Delta(text)) => {
+            Some(EngineEvent::Delta(delta)) => {
                 self.watch.delta();
-                Outcome::Text(text)
+                Outcome::Text(delta.text)
             }
             Some(EngineEvent::Finished(finished)) => {
                 self.watch.finished(&finished);

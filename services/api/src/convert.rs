@@ -58,6 +58,7 @@ pub(crate) fn sampling(fields: SamplingFields, context: &Context) -> Result<Samp
         min_p: fields.min_p.unwrap_or(plain.min_p),
         repetition_penalty: fields.repetition_penalty.unwrap_or(plain.repetition_penalty),
         seed: fields.seed.unwrap_or(context.lot),
+        ..plain
     })
 }
 
@@ -113,6 +114,8 @@ pub(crate) fn question(
         arrived: context.arrived,
         first_token_deadline: times.first_token,
         deadline: times.total,
+        tpot: times.tpot,
+        tenant: context.tenant,
     })
 }
 

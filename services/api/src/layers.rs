@@ -28,7 +28,7 @@ const SECURITY_HEADERS: [(header::HeaderName, &str); 6] = [
 
 /// Wraps every request.
 pub(crate) async fn around(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    let context = shared.ids.context(shared.api.clock.now());
+    let context = shared.ids.context(shared.api.clock.now(), request.headers());
     let method = request.method().clone();
     // The route's pattern, never the path itself: labels must not grow with what callers think up.
     let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str).to_string();

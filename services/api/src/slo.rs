@@ -11,6 +11,9 @@ pub(crate) const TOTAL_HEADER: &str = "x-slo-total-ms";
 /// Header that limits the time to the first token, milliseconds.
 pub(crate) const TTFT_HEADER: &str = "x-slo-ttft-ms";
 
+/// Header that limits the mean time between tokens, milliseconds.
+pub(crate) const TPOT_HEADER: &str = "x-slo-tpot-ms";
+
 /// What a request may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
@@ -20,6 +23,8 @@ pub(crate) struct Times {
     pub(crate) first_token: Deadline,
     /// Until the end; always there, since `Limits::total_ms_max` holds for everyone.
     pub(crate) total: Deadline,
+    /// Longest mean time between tokens.
+    pub(crate) tpot: Option<Duration>,
 }
 
 /// Reads the limits of a request that arrived at `arrived`.
@@ -39,14 +44,14 @@ pub(crate) fn times(
     }
     let asked = wire::Slo {
         ttft_ms: tighter(body.ttft_ms, header_ms(headers, TTFT_HEADER)?),
-        tpot_ms: body.tpot_ms,
+        tpot_ms: tighter(body.tpot_ms, header_ms(headers, TPOT_HEADER)?),
         total_ms: tighter(body.total_ms, header_ms(headers, TOTAL_HEADER)?),
     };
     let total_ms = asked.total_ms.unwrap_or(u64::MAX).min(limits.total_ms_max);
     let total = Deadline::after(arrived, Duration::from_millis(total_ms));
     let first_token =
         asked.ttft_ms.map_or(total, |ms| Deadline::after(arrived, Duration::from_millis(ms)).min(total));
-    Ok(Times { asked, first_token, total })
+    Ok(Times { asked, first_token, total, tpot: asked.tpot_ms.map(Duration::from_millis) })
 }
 
 fn tighter(a: Option<u64>, b: Option<u64>) -> Option<u64> {

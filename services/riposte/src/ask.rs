@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use answer::{AnswerEvent, FinalReport, Question, Source};
 use budgets::Deadline;
-use engine::Sampling;
+use engine::{Sampling, Tenant};
 use std::time::Duration;
 
 /// A whole answer.
@@ -51,6 +51,8 @@ pub async fn ask(
         arrived,
         first_token_deadline: deadline,
         deadline,
+        tpot: None,
+        tenant: Tenant::default(),
     };
     let mut stream = service.answerer.ask(question).map_err(Failure::new)?;
     let mut sources = Vec::new();

@@ -1,7 +1,8 @@
 //! What can be typed? The commands and flags, and which configuration keys the flags set.
 
 use crate::config::Override;
-use clap::{Args, Parser, Subcommand};
+use clap::builder::TypedValueParser as _;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use figment::value::Value;
 use std::path::PathBuf;
 
@@ -59,6 +60,9 @@ pub enum Command {
     /// Measure the quality of answers
     #[command(subcommand)]
     Eval(EvalCommand),
+    /// Measure the engine on this machine
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Load a running server and report latency percentiles
     Loadtest(LoadArgs),
 }
@@ -186,6 +190,70 @@ pub struct HandbookArgs {
     pub model: ModelArgs,
 }
 
+/// `riposte bench`
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Each policy of the scheduler beside its alternative, on the model, in turn
+    Scheduling(SchedulingArgs),
+}
+
+/// `riposte bench scheduling`
+#[derive(Debug, Args)]
+pub struct SchedulingArgs {
+    /// What to measure; may be given several times [default: everything]
+    #[arg(long, value_name = "PART")]
+    pub part: Vec<BenchPart>,
+    /// Times that each comparison is repeated
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..).map(usize::from))]
+    pub rounds: usize,
+    /// Requests of a workload
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..).map(usize::from))]
+    pub requests: usize,
+    /// Lengths of the trace are divided by this
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..).map(usize::from))]
+    pub scale: usize,
+    /// CSV file of time, prompt tokens and output tokens [default: an excerpt of the Azure conversation trace]
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Write the figures to this file, as JSON; `-` prints them instead of the tables
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// A comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BenchPart {
+    /// Static against continuous batching
+    Batching,
+    /// The prefix cache off against on
+    Prefix,
+    /// Whole prompts against chunks among running streams
+    Chunks,
+    /// Memory for the longest sequence against blocks on demand
+    Capacity,
+    /// The cost model's error
+    Cost,
+}
+
+impl BenchPart {
+    /// All of them, in the order in which they run.
+    pub const ALL: [Self; 5] = [Self::Batching, Self::Prefix, Self::Chunks, Self::Capacity, Self::Cost];
+
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Batching => "batching",
+            Self::Prefix => "prefix",
+            Self::Chunks => "chunks",
+            Self::Capacity => "capacity",
+            Self::Cost => "cost",
+        }
+    }
+}
+
 /// `riposte loadtest`
 #[derive(Debug, Args)]
 pub struct LoadArgs {
@@ -225,6 +293,7 @@ impl Cli {
             Command::Index(args) => (None, args.data.as_ref(), None),
             Command::Eval(EvalCommand::Answers(args)) => (None, None, Some(&args.model)),
             Command::Eval(EvalCommand::Handbook(args)) => (None, None, Some(&args.model)),
+            Command::Bench(BenchCommand::Scheduling(args)) => (None, None, Some(&args.model)),
             Command::Models(_) | Command::Config(_) | Command::Loadtest(_) => (None, None, None),
         };
         if let Command::Demo(args) = &self.command {

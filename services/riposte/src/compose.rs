@@ -41,7 +41,8 @@ pub fn service(config: &Config, data: &Path, embed: Arc<dyn Embed>) -> Result<Se
     let index = Index::open(data, embed, Arc::clone(&clock), &config.limits).map_err(Failure::new)?;
     let index = Arc::new(index);
     let (model, summary) = language_model(config)?;
-    let engine = Engine::start(model, Arc::clone(&clock), &config.limits).map_err(Failure::new)?;
+    let engine = Engine::start(model, Arc::clone(&clock), &config.limits, &config.engine.policy())
+        .map_err(Failure::new)?;
     let settings = config.answer.settings();
     let answerer = Answerer::new(
         engine.clone(),
@@ -66,7 +67,10 @@ pub fn embedder(config: &Config) -> Result<Arc<dyn Embed>, Failure> {
 }
 
 /// The language model, fetched when it is not in the cache.
-fn language_model(config: &Config) -> Result<(EngineModel, ModelSummary), Failure> {
+///
+/// # Errors
+/// When it is missing or cannot be loaded.
+pub fn language_model(config: &Config) -> Result<(EngineModel, ModelSummary), Failure> {
     let file = fetch::language_model(config)?;
     let options = LoadOptions {
         threads: threads(config.model.threads),
@@ -75,7 +79,8 @@ fn language_model(config: &Config) -> Result<(EngineModel, ModelSummary), Failur
     };
     let loaded = exec::load(&file.weights, &options).map_err(Failure::new)?;
     let codec = Arc::new(ModelCodec(loaded.tokenizer));
-    Ok((EngineModel { id: file.id, runner: Box::new(loaded.runner), codec }, loaded.summary))
+    let calibration = Duration::from_millis(config.engine.calibration_ms);
+    Ok((EngineModel { id: file.id, runner: Box::new(loaded.runner), codec, calibration }, loaded.summary))
 }
 
 /// What the HTTP API stands on; the page offers `sample_questions` before the first question is asked.

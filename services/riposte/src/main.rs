@@ -1,6 +1,7 @@
 //! Which command was asked for? Reads the command line and the configuration, runs one command, sets the exit code.
 
 mod ask;
+mod bench;
 mod cli;
 mod codec;
 mod compose;
@@ -18,7 +19,7 @@ mod serve;
 mod ui;
 
 use clap::Parser as _;
-use cli::{Cli, Command, ConfigCommand, EvalCommand};
+use cli::{BenchCommand, Cli, Command, ConfigCommand, EvalCommand};
 use config::{Config, Layers, Resolved};
 use failure::Failure;
 use std::future::Future;
@@ -53,6 +54,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Config(ConfigCommand::Show) => show(&resolved),
         Command::Eval(EvalCommand::Answers(args)) => wait(eval::answers::run(args, config)),
         Command::Eval(EvalCommand::Handbook(args)) => wait(eval::handbook::run(args, config)),
+        Command::Bench(BenchCommand::Scheduling(args)) => wait(bench::scheduling(args, config)),
         Command::Loadtest(args) => wait(load_cmd::run(args)),
     }
 }

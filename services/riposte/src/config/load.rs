@@ -212,6 +212,12 @@ fn check(config: &Config) -> Result<(), ConfigError> {
         (config.model.kv_mib >= 1, "model.kv_mib must be at least 1"),
         (config.model.threads <= THREADS_MAX, "model.threads must be at most 1024"),
         (config.embedder.threads <= THREADS_MAX, "embedder.threads must be at most 1024"),
+        (
+            (1.0..=1_000.0).contains(&config.engine.step_stretch_max),
+            "engine.step_stretch_max must be between 1 and 1000",
+        ),
+        (config.engine.patience_ms >= 1, "engine.patience_ms must be at least 1"),
+        (config.engine.calibration_ms <= 60_000, "engine.calibration_ms must be at most 60000"),
         (!config.embedder.name.is_empty(), "embedder.name must not be empty"),
         (!config.demo.question.trim().is_empty(), "demo.question must not be empty"),
         (config.demo.data != config.index.data, "demo.data must not be index.data"),

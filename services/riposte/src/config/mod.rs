@@ -13,6 +13,7 @@ pub use load::{ConfigError, Layers, Override, Resolved};
 use budgets::Limits;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Everything that can be configured. Each field is one TOML table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,8 @@ pub struct Config {
     pub server: Server,
     /// The language model.
     pub model: Model,
+    /// How the language model's work is scheduled.
+    pub engine: Engine,
     /// The embedding model.
     pub embedder: Embedder,
     /// Where models come from and are kept.
@@ -71,6 +74,44 @@ pub struct Model {
 impl Default for Model {
     fn default() -> Self {
         Self { name: "qwen2.5-coder-0.5b-instruct".to_string(), threads: 0, kv_mib: 512 }
+    }
+}
+
+/// `[engine]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Engine {
+    /// Keep computed KV for prompts that begin with the same tokens.
+    pub prefix_cache: bool,
+    /// A stream without a time per token of its own bears steps that take this many times a step without prefill.
+    pub step_stretch_max: f64,
+    /// After this wait a request goes before all later ones, whatever their deadlines.
+    pub patience_ms: u64,
+    /// Time at start to measure how long steps take; 0 learns it from the first requests.
+    pub calibration_ms: u64,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        let policy = engine::Policy::default();
+        Self {
+            prefix_cache: policy.prefix_cache,
+            step_stretch_max: policy.step_stretch_max,
+            patience_ms: u64::try_from(policy.patience.as_millis()).unwrap_or(u64::MAX),
+            calibration_ms: 800,
+        }
+    }
+}
+
+impl Engine {
+    /// The same, as the scheduler takes it.
+    pub fn policy(&self) -> engine::Policy {
+        engine::Policy {
+            prefix_cache: self.prefix_cache,
+            step_stretch_max: self.step_stretch_max,
+            patience: Duration::from_millis(self.patience_ms),
+            ..engine::Policy::default()
+        }
     }
 }
 
