@@ -366,3 +366,7 @@ fn node_mut(nodes: &mut [Option<Node>], id: NodeId) -> &mut Node {
         .as_mut()
         .expect("a node in a path or a parent is locked or has children, so it is not removed")
 }
+
+#[cfg(test)]
+#[path = "radix_tests.rs"]
+mod tests;
