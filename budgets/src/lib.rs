@@ -9,7 +9,7 @@ mod limits;
 mod stage;
 
 pub use clock::{Clock, ManualClock, Moment, SystemClock};
-pub use cost::{CostError, CostModel, StepShape};
+pub use cost::{Coefficients, CostError, CostModel, StepShape};
 pub use deadline::{Deadline, Slo};
 pub use limits::{LimitError, Limits};
 pub use stage::{Stage, Timeline};

@@ -198,7 +198,10 @@ fn an_urgent_newcomer_waits_while_it_can_and_then_takes_the_most_patient_one_s_p
     let mut bench = Bench::new((0..4).map(|nth| SeqRequest { arrived: at(nth), ..request(1, 30) }));
     bench.step(ms(0));
     let due = Deadline::at(ms(1_000));
-    bench.scheduler.submit(SeqRequest { first_token_deadline: due, arrived: ms(1), ..request(3, 2) }).unwrap();
+    bench
+        .scheduler
+        .submit(SeqRequest { first_token_deadline: due, arrived: ms(1), ..request(3, 2) })
+        .unwrap();
     assert_eq!(bench.step(ms(850)).len(), 4, "four streams, and time is left");
     let rows = bench.step(ms(950));
     assert_eq!(rows, [(0, 2, 1, true), (1, 2, 1, true), (2, 2, 1, true), (4, 0, 3, true)]);

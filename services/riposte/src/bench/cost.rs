@@ -45,6 +45,34 @@ fn at(mut figures: Vec<f64>, share: f64) -> f64 {
     figures.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
 
+/// What [`step`] gives of each step, so that other models can be fitted to the same figures.
+const COLUMNS: [&str; 8] = [
+    "prefill_tokens",
+    "prefill_rows",
+    "prefill_draws",
+    "prefill_context",
+    "decode_rows",
+    "decode_context",
+    "predicted_us",
+    "measured_us",
+];
+
+fn step(record: &StepRecord) -> [u64; 8] {
+    let shape = &record.shape;
+    let counts = [
+        shape.prefill_tokens,
+        shape.prefill_rows,
+        shape.prefill_draws,
+        shape.prefill_context,
+        shape.decode_rows,
+        shape.decode_context,
+    ];
+    let mut row = [0; 8];
+    row.iter_mut().zip(counts).for_each(|(place, count)| *place = count as u64);
+    [row[6], row[7]] = [record.predicted, record.measured].map(|time| time.as_micros() as u64);
+    row
+}
+
 /// A mixed load: prompts of 20 to 1,500 tokens that come at uneven times, answers of 8 to 120.
 fn jobs(words: &Words, count: usize) -> Vec<Job> {
     let mut at = Duration::ZERO;
@@ -64,11 +92,14 @@ fn jobs(words: &Words, count: usize) -> Vec<Job> {
 pub async fn run(args: &SchedulingArgs, config: &Config) -> Result<Found, Failure> {
     let limits = Limits { queue_requests_max: args.requests.max(1), ..config.limits.clone() };
     let mut runs = Vec::new();
+    let mut steps = Vec::new();
     for _ in 0..args.rounds {
         let rig = Rig::start(config, &limits, &Policy::default())?;
         let words = Words::load(&rig.engine)?;
         rig.run(jobs(&words, args.requests)).await?;
-        runs.push(Run::of(&rig.engine.step_records(0)));
+        let records = rig.engine.step_records(0);
+        runs.push(Run::of(&records));
+        steps.push(records.iter().map(step).collect::<Vec<_>>());
         rig.stop().await;
     }
     let figures: [(&str, fn(&Run) -> f64, usize); 5] = [
@@ -87,9 +118,10 @@ pub async fn run(args: &SchedulingArgs, config: &Config) -> Result<Found, Failur
         ),
         table: std::iter::once(vec![String::new(), "all steps".to_string()]).chain(rows).collect(),
         notes: vec!["each step is predicted before it is learnt from".to_string()],
-        json: figures
-            .map(|(name, figure, _)| json!({"figure": name, "value": rounds(figure)}))
-            .to_vec()
-            .into(),
+        json: json!({
+            "figures": figures.map(|(name, figure, _)| json!({"figure": name, "value": rounds(figure)})),
+            "columns": COLUMNS,
+            "steps": steps,
+        }),
     })
 }
