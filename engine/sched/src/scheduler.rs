@@ -105,6 +105,8 @@ impl Scheduler {
 
     /// As [`Scheduler::end`]; `keep` says whether its computed blocks can be trusted.
     pub(crate) fn remove(&mut self, seq: SeqId, keep: bool) -> Option<Phase> {
+        // What the planned step copies for it may never be copied. Its full blocks are in the tree since they were committed.
+        let keep = keep && !self.in_flight.iter().any(|row| row.seq == seq);
         if let Some(at) = self.running.iter().position(|known| known.id == seq) {
             let mut sequence = self.running.remove(at);
             let phase = sequence.phase();
