@@ -7,7 +7,7 @@ use answer::{
     REFUSAL, Source,
 };
 use budgets::{Clock, Deadline, Limits, ManualClock, Stage, SystemClock};
-use engine::{ByteCodec, ChatMessage, Engine, EngineModel, FinishReason, Role, Sampling};
+use engine::{ByteCodec, ChatMessage, Engine, EngineModel, FinishReason, Policy, Role, Sampling, Tenant};
 use index::{Embed, EmbedError, Index};
 use sched::{FakeFailure, FakeLog, FakeRunner, RunError, Runner, RunnerLimits, StepOutput, StepPlan};
 use std::sync::Arc;
@@ -150,8 +150,9 @@ fn service(setup: Setup) -> Service {
         Some(clock) => Box::new(Ticking { inner: runner, clock, step: setup.step }),
         None => Box::new(runner),
     };
-    let model = EngineModel { id: "scripted".to_string(), runner, codec: Arc::new(ByteCodec::new()) };
-    let engine = Engine::start(model, Arc::clone(&clock), &setup.limits).unwrap();
+    let codec = Arc::new(ByteCodec::new());
+    let model = EngineModel { id: "scripted".to_string(), runner, codec, calibration: Duration::ZERO };
+    let engine = Engine::start(model, Arc::clone(&clock), &setup.limits, &Policy::default()).unwrap();
     let settings = AnswerSettings::default();
     let answerer = Answerer::new(engine.clone(), Arc::new(index), Arc::clone(&clock), setup.limits, settings);
     Service { answerer, engine, log, embed, clock, _dir: dir }
@@ -168,6 +169,8 @@ impl Service {
             arrived: self.clock.now(),
             first_token_deadline: Deadline::NEVER,
             deadline: Deadline::NEVER,
+            tpot: None,
+            tenant: Tenant::default(),
         }
     }
 
@@ -190,7 +193,7 @@ impl Service {
     async fn at_rest(&self) {
         for _ in 0..500 {
             let stats = self.engine.stats();
-            if stats.running == 0 && stats.waiting == 0 && stats.blocks_free == stats.blocks_total {
+            if stats.running == 0 && stats.waiting == 0 && stats.blocks_held == 0 {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

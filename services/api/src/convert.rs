@@ -265,7 +265,7 @@ mod tests {
     use budgets::Moment;
 
     fn context() -> Context {
-        Context { arrived: Moment::default(), id: "r".into(), lot: 99 }
+        Context { arrived: Moment::default(), id: "r".into(), lot: 99, tenant: engine::Tenant::default() }
     }
 
     #[test]

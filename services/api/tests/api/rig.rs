@@ -7,7 +7,9 @@
 use answer::{AnswerSettings, Answerer};
 use api::ApiState;
 use budgets::{Limits, SystemClock};
-use engine::{ByteCodec, ChatMessage, Codec, CodecError, Engine, EngineModel, TokenId};
+use engine::{
+    ByteCodec, ChatMessage, Codec, CodecError, Constraint, Engine, EngineModel, Grammar, Policy, TokenId,
+};
 use index::{Embed, EmbedError, Index};
 use sched::{FakeRunner, RunnerLimits};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -57,8 +59,10 @@ impl Rig {
             reply(prompt)
         });
         let codec: Arc<dyn Codec> = Arc::new(TripCodec(ByteCodec::new()));
-        let model = EngineModel { id: MODEL.to_string(), runner: Box::new(runner), codec };
-        let engine = Engine::start(model, clock.clone(), &parts.limits).expect("the engine starts");
+        let runner = Box::new(runner);
+        let model = EngineModel { id: MODEL.to_string(), runner, codec, calibration: Duration::ZERO };
+        let policy = Policy::default();
+        let engine = Engine::start(model, clock.clone(), &parts.limits, &policy).expect("the engine starts");
         let data = TempDir::new().expect("a folder");
         let embed = Arc::new(WordEmbed);
         index::build(
@@ -185,8 +189,12 @@ impl Codec for TripCodec {
         self.0.token_bytes(token)
     }
 
-    fn is_end(&self, token: TokenId) -> bool {
-        self.0.is_end(token)
+    fn end_tokens(&self) -> &[TokenId] {
+        self.0.end_tokens()
+    }
+
+    fn constrain(&self, constraint: &Constraint) -> Result<Box<dyn Grammar>, CodecError> {
+        self.0.constrain(constraint)
     }
 }
 
