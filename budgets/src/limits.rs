@@ -59,7 +59,7 @@ impl Default for Limits {
             queue_requests_max: 256,
             running_sequences_max: 16,
             step_prefill_tokens_max: 256,
-            step_prefill_tokens_min: 16,
+            step_prefill_tokens_min: 4,
             stop_strings_max: 8,
             stop_string_bytes_max: 256,
             total_ms_max: 600_000,
