@@ -191,6 +191,9 @@ pub enum SubmitError {
     /// A setting is out of range; the message names it.
     #[error("{0}")]
     InvalidSetting(String),
+    /// The constraint cannot be followed; the message says why.
+    #[error("the constraint: {0}")]
+    InvalidConstraint(String),
     /// The engine is shutting down.
     #[error("the engine is shutting down")]
     ShuttingDown,

@@ -47,7 +47,7 @@ fn a_constraint_decides_what_is_drawn_and_when_it_ends() {
     assert_eq!(read_reason(&mut two), ("no".to_string(), FinishReason::EndOfText));
     assert_eq!(read_reason(&mut cut), ("yes".to_string(), FinishReason::Length));
     let bad = GenerateRequest { constraint: regex("a|b"), ..request("x") };
-    assert!(matches!(bench.engine.submit(bad).err(), Some(SubmitError::InvalidSetting(_))));
+    assert!(matches!(bench.engine.submit(bad).err(), Some(SubmitError::InvalidConstraint(_))));
     bench.assert_baseline();
 }
 

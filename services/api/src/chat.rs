@@ -2,6 +2,7 @@
 
 use crate::cancel::Registration;
 use crate::chat_convert::{self as convert, Ending, ReplyHead};
+use crate::chat_options;
 use crate::context::Context;
 use crate::error::ApiError;
 use crate::error_table as table;
@@ -15,7 +16,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use engine::{Event as EngineEvent, Finished, GenerateRequest, Generation};
+use engine::{Delta, Event as EngineEvent, Finished, GenerateRequest, Generation, SubmitError};
 use futures::stream;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ const FIRST_EVENT_WAIT: Duration = Duration::from_secs(10);
     post, path = "/v1/chat/completions", tag = "openai",
     params(
         ("x-slo-total-ms" = Option<u64>, Header, description = "Limit on the whole reply; the tighter of header and body applies"),
+        ("x-slo-tpot-ms" = Option<u64>, Header, description = "Longest mean time between tokens; it bounds the prefill of others that joins this reply's steps"),
         ("x-slo-ttft-ms" = Option<u64>, Header, description = "Limit on the time to the first token; the tighter of header and body applies"),
     ),
     request_body = wire::ChatRequest,
@@ -71,14 +73,29 @@ pub(crate) async fn chat(
         .map_err(|_| ApiError::of(table::INTERNAL, "the conversation could not be tokenized"))??;
     let context_tokens_max = shared.api.engine.info().context_tokens_max;
     let output_tokens_max = settings.output_tokens(prompt.len(), context_tokens_max, limits);
-    let generation = shared.api.engine.submit(GenerateRequest {
+    let (constraint, constrained_by) = settings.constraint.unzip();
+    let request = GenerateRequest {
         sampling: settings.sampling,
         stop: settings.stop,
         first_token_deadline: times.first_token,
         deadline: times.total,
         tpot: times.tpot,
+        output_tokens_min: settings.output_tokens_min,
+        constraint,
         tenant: context.tenant,
         ..GenerateRequest::new(prompt, output_tokens_max)
+    };
+    let engine = shared.api.engine.clone();
+    // A constraint takes milliseconds to prepare, the first one more, and other requests share this thread.
+    let submitted = match constrained_by {
+        None => engine.submit(request),
+        Some(_) => tokio::task::spawn_blocking(move || engine.submit(request))
+            .await
+            .map_err(|_| ApiError::of(table::INTERNAL, "the constraint could not be prepared"))?,
+    };
+    let generation = submitted.map_err(|error| match (&error, constrained_by) {
+        (SubmitError::InvalidConstraint(_), Some(field)) => ApiError::from(error).param(field),
+        _ => ApiError::from(error),
     })?;
     let watch = ChatWatch::start(Arc::clone(&shared), context.arrived);
     let running = Running { generation, registration, watch };
@@ -106,7 +123,7 @@ struct Running {
 
 /// What a reply does next.
 enum Outcome {
-    Text(String),
+    Text(Delta),
     Ended(Ending, Finished),
     Failed(ApiError),
 }
@@ -124,7 +141,7 @@ impl Running {
         match event {
             Some(EngineEvent::Delta(delta)) => {
                 self.watch.delta();
-                Outcome::Text(delta.text)
+                Outcome::Text(delta)
             }
             Some(EngineEvent::Finished(finished)) => {
                 self.watch.finished(&finished);
@@ -140,12 +157,19 @@ impl Running {
 
 async fn whole(head: &ReplyHead, mut running: Running) -> Result<Response, ApiError> {
     let mut content = String::new();
+    let mut logprobs: Option<wire::ChatLogprobs> = None;
     loop {
         match running.next().await {
-            Outcome::Text(text) => content.push_str(&text),
+            Outcome::Text(delta) => {
+                content.push_str(&delta.text);
+                if let Some(more) = chat_options::logprobs(&delta) {
+                    logprobs.get_or_insert_default().content.extend(more.content);
+                }
+            }
             Outcome::Failed(error) => return Err(error),
             Outcome::Ended(ending, finished) => {
-                let mut response = Json(head.whole(content, &ending, &finished.usage)).into_response();
+                let mut response =
+                    Json(head.whole(content, logprobs, &ending, &finished.usage)).into_response();
                 if let Ok(value) = HeaderValue::from_str(&server_timing(&finished)) {
                     response.headers_mut().insert("server-timing", value);
                 }
@@ -197,7 +221,10 @@ impl Chunks {
     /// Turns an outcome into lines; the last ones let go of the engine's stream.
     fn take(&mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Text(text) => self.ready.push_back(sse::bare(&self.head.text(text))),
+            Outcome::Text(delta) => {
+                let logprobs = chat_options::logprobs(&delta);
+                self.ready.push_back(sse::bare(&self.head.text(delta.text, logprobs)));
+            }
             Outcome::Ended(ending, finished) => {
                 self.ready.push_back(sse::bare(&self.head.closing(&ending)));
                 if self.with_usage {

@@ -1,12 +1,12 @@
 //! How do OpenAI chat requests become engine requests, and what the engine says OpenAI replies?
 
+use crate::chat_options;
 use crate::context::Context;
 use crate::convert::{self, SamplingFields};
 use crate::error::ApiError;
 use crate::error_table as table;
 use budgets::{Limits, Stage};
-use engine::Sampling;
-use engine::{ChatMessage, FinishReason, Role, Usage};
+use engine::{ChatMessage, Constraint, FinishReason, Role, Sampling, Usage};
 
 /// What a chat request asks of the engine, apart from its messages and its time.
 pub(crate) struct Settings {
@@ -14,6 +14,9 @@ pub(crate) struct Settings {
     pub(crate) stop: Vec<String>,
     /// Absent when the caller leaves it to the server.
     pub(crate) output_tokens_max: Option<usize>,
+    pub(crate) output_tokens_min: usize,
+    /// What the reply must conform to, and the field that said so.
+    pub(crate) constraint: Option<(Constraint, &'static str)>,
 }
 
 impl Settings {
@@ -51,8 +54,19 @@ pub(crate) fn settings(
         Some(tokens) => ("max_completion_tokens", Some(tokens)),
         None => ("max_tokens", request.max_tokens),
     };
+    let output_tokens_min = request.min_tokens.unwrap_or(0);
+    if output_tokens_min > tokens.unwrap_or(limits.output_tokens_max) {
+        return Err(ApiError::of(table::INVALID_VALUE, format!("min_tokens must not exceed {name}"))
+            .param("min_tokens"));
+    }
     Ok(Settings {
-        sampling: convert::sampling(fields, context)?,
+        sampling: Sampling {
+            logit_bias: chat_options::logit_bias(request)?,
+            top_logprobs: chat_options::top_logprobs(request)?,
+            ..convert::sampling(fields, context)?
+        },
+        output_tokens_min,
+        constraint: chat_options::constraint(request)?,
         stop: stop(request.stop.clone(), limits)?,
         output_tokens_max: tokens
             .map(|tokens| convert::count(name, Some(tokens), tokens, limits.output_tokens_max))
@@ -165,10 +179,16 @@ impl ReplyHead {
         }
     }
 
-    fn choice(&self, delta: wire::ChatDelta, ending: Option<&Ending>) -> wire::ChatChunk {
+    fn choice(
+        &self,
+        delta: wire::ChatDelta,
+        logprobs: Option<wire::ChatLogprobs>,
+        ending: Option<&Ending>,
+    ) -> wire::ChatChunk {
         let choice = wire::ChatChunkChoice {
             index: 0,
             delta,
+            logprobs,
             finish_reason: ending.map(|ending| ending.reason.to_string()),
             finish_detail: ending.and_then(|ending| ending.detail).map(str::to_string),
         };
@@ -178,17 +198,17 @@ impl ReplyHead {
     /// The first chunk.
     pub(crate) fn opening(&self) -> wire::ChatChunk {
         let delta = wire::ChatDelta { role: Some("assistant".to_string()), content: Some(String::new()) };
-        self.choice(delta, None)
+        self.choice(delta, None, None)
     }
 
     /// A piece of text.
-    pub(crate) fn text(&self, text: String) -> wire::ChatChunk {
-        self.choice(wire::ChatDelta { role: None, content: Some(text) }, None)
+    pub(crate) fn text(&self, text: String, logprobs: Option<wire::ChatLogprobs>) -> wire::ChatChunk {
+        self.choice(wire::ChatDelta { role: None, content: Some(text) }, logprobs, None)
     }
 
     /// The last chunk with a choice.
     pub(crate) fn closing(&self, ending: &Ending) -> wire::ChatChunk {
-        self.choice(wire::ChatDelta::default(), Some(ending))
+        self.choice(wire::ChatDelta::default(), None, Some(ending))
     }
 
     /// The chunk after it, if the caller asked for it.
@@ -197,10 +217,17 @@ impl ReplyHead {
     }
 
     /// The whole reply at once.
-    pub(crate) fn whole(&self, content: String, ending: &Ending, tokens: &Usage) -> wire::ChatCompletion {
+    pub(crate) fn whole(
+        &self,
+        content: String,
+        logprobs: Option<wire::ChatLogprobs>,
+        ending: &Ending,
+        tokens: &Usage,
+    ) -> wire::ChatCompletion {
         let choice = wire::ChatChoice {
             index: 0,
             message: wire::ChatReply { role: "assistant".to_string(), content },
+            logprobs,
             finish_reason: ending.reason.to_string(),
             finish_detail: ending.detail.map(str::to_string),
         };

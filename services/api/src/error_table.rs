@@ -82,7 +82,9 @@ impl From<SubmitError> for ApiError {
             SubmitError::QueueFull { .. } => ApiError::of(QUEUE_FULL, message).stage(Stage::Queue),
             SubmitError::EmptyPrompt => ApiError::of(EMPTY_PROMPT, message),
             SubmitError::PromptTooLong { .. } => ApiError::of(CONTEXT_EXCEEDED, message),
-            SubmitError::InvalidSetting(_) => ApiError::of(INVALID_VALUE, message),
+            SubmitError::InvalidSetting(_) | SubmitError::InvalidConstraint(_) => {
+                ApiError::of(INVALID_VALUE, message)
+            }
             SubmitError::ShuttingDown => ApiError::of(SHUTTING_DOWN, message),
         }
     }

@@ -7,6 +7,7 @@ mod answers;
 mod cancel;
 mod chat;
 mod chat_convert;
+mod chat_options;
 mod connections;
 mod context;
 mod convert;

@@ -2,8 +2,9 @@
 //!
 //! Fields that are not named here are ignored on purpose: clients of that API send many.
 
-use crate::Slo;
+use crate::{ChatLogprobs, ResponseFormat, Slo, StructuredOutputs};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// A part of a message's content.
@@ -97,6 +98,25 @@ pub struct ChatRequest {
     /// The reply ends before the first of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Stop>,
+    /// The reply does not end before this many tokens, unless a stop string, a constraint or a deadline ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_tokens: Option<usize>,
+    /// Added to the logits of tokens, by token id: -100 forbids, 100 all but forces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logit_bias: Option<BTreeMap<String, f32>>,
+    /// Report each token's probability.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<bool>,
+    /// Report this many likeliest tokens in each place, too; needs `logprobs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 20)]
+    pub top_logprobs: Option<usize>,
+    /// The form of the reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_format: Option<ResponseFormat>,
+    /// A form that `response_format` does not know; an extension of this server, named as vLLM names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured_outputs: Option<StructuredOutputs>,
     /// Chunks as they come, or one JSON document (the default).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
@@ -142,12 +162,15 @@ pub struct ChatReply {
 }
 
 /// The one choice of a reply.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChatChoice {
     /// Always 0.
     pub index: u32,
     /// The reply.
     pub message: ChatReply,
+    /// Probabilities, if asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<ChatLogprobs>,
     /// `stop` or `length`.
     pub finish_reason: String,
     /// What ended it when `finish_reason` cannot say: `deadline` or `cancelled`; an extension of this server.
@@ -156,7 +179,7 @@ pub struct ChatChoice {
 }
 
 /// Answer to `POST /v1/chat/completions`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChatCompletion {
     /// Names the reply.
     pub id: String,
@@ -184,12 +207,15 @@ pub struct ChatDelta {
 }
 
 /// The one choice of a chunk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChatChunkChoice {
     /// Always 0.
     pub index: u32,
     /// What it adds.
     pub delta: ChatDelta,
+    /// Probabilities of the tokens since the chunk before, if asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<ChatLogprobs>,
     /// In the last chunk with a choice: `stop` or `length`; else null.
     pub finish_reason: Option<String>,
     /// What ended it when `finish_reason` cannot say: `deadline` or `cancelled`; an extension of this server.
@@ -198,7 +224,7 @@ pub struct ChatChunkChoice {
 }
 
 /// One `data:` line of a streamed reply.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChatChunk {
     /// Names the reply.
     pub id: String,

@@ -6,6 +6,8 @@
 mod answer;
 mod chat;
 mod error;
+mod format;
+mod logprobs;
 mod models;
 mod search;
 mod source;
@@ -19,6 +21,8 @@ pub use chat::{
     ChatRequest, ChatUsage, ContentPart, PromptTokensDetails, Stop, StreamOptions,
 };
 pub use error::{ErrorBody, ErrorDetail};
+pub use format::{JsonSchemaFormat, ResponseFormat, StructuredOutputs};
+pub use logprobs::{ChatLogprobs, TokenLogprob, TopLogprob};
 pub use models::{Model, ModelList, Readiness};
 pub use search::{ArmScore, Coverage, SearchHit, SearchRequest, SearchResponse};
 pub use source::{Source, Span};
