@@ -57,8 +57,12 @@ impl Scheduler {
         let Some((at, first)) = pressed.min_by_key(|(_, sequence)| sequence.urgency) else { return };
         let urgency = first.urgency;
         let path = self.cached_path(first);
-        let need = self.blocks_needed(first) - path.len() + self.cache.unlocked(&path);
+        let need = self.blocks_needed(first) - path.len() + self.cache.unlocked(&path) + self.spare(first);
         self.waiting[at].wants = None;
+        // Nobody gives way in vain.
+        if need > self.blocks_within_reach(urgency) {
+            return;
+        }
         while self.places_taken() >= self.limits.running_sequences_max || need > self.blocks_unpromised() {
             if self.give_way(urgency).is_none() {
                 return;
@@ -100,17 +104,27 @@ impl Scheduler {
             prefill_tokens: self.limits.step_prefill_tokens_max,
             blocks: self.blocks_unpromised(),
         };
+        let mut held_back = false;
         for (_, candidate) in candidates {
-            if room.prefill_tokens == 0 || self.chunk(0, usize::MAX, &room) == 0 {
+            let spent = room.prefill_tokens == 0 || self.chunk(0, usize::MAX, &room) == 0;
+            // Nobody can join a whole batch later, so it is filled up beyond what this step computes.
+            if spent && self.policy.batching == Batching::Continuous {
                 break;
             }
             let at = match candidate {
                 Candidate::Running(at) if self.running[at].turn == Turn::Open => Some(at),
                 Candidate::Running(_) => None,
-                // Who cannot be admitted yet is passed over and blocks nobody behind it.
-                Candidate::Waiting(seq) => self.admit(seq, &mut room, plan),
+                Candidate::Waiting(_) if held_back => None,
+                // Who cannot be admitted yet is passed over and blocks nobody behind it, up to the end of its patience:
+                // a large one would else wait for ever, because small ones always fit into what becomes free.
+                Candidate::Waiting(seq) => {
+                    let at = self.admit(seq, &mut room, (!spent).then_some(&mut *plan));
+                    let aged = |waiting: &Sequence| waiting.id == seq && waiting.aged <= now;
+                    held_back = at.is_none() && self.waiting.iter().any(aged);
+                    at
+                }
             };
-            let Some(at) = at else { continue };
+            let Some(at) = at.filter(|_| !spent) else { continue };
             self.follow_cache(at);
             let sequence = &self.running[at];
             // At least one token, since a copy into its first own block may be planned already.
@@ -147,18 +161,19 @@ impl Scheduler {
 
     /// The place of `seq` in `running`, after moving it there with what the tree holds of it, if there are blocks for
     /// all its tokens and one more. More than that is not reserved: who runs out of blocks later takes them from
-    /// whoever has more time.
-    fn admit(&mut self, seq: SeqId, room: &mut Room, plan: &mut StepPlan) -> Option<usize> {
+    /// whoever has more time. Without `plan` it gets no row in this step, and so nothing can be copied for it.
+    fn admit(&mut self, seq: SeqId, room: &mut Room, plan: Option<&mut StepPlan>) -> Option<usize> {
         if self.places_taken() >= self.limits.running_sequences_max {
             return None;
         }
         let at = self.waiting.iter().position(|known| known.id == seq)?;
-        if self.waiting[at].wants.is_some_and(|blocks| blocks > room.blocks) {
+        let spare = self.spare(&self.waiting[at]);
+        if self.waiting[at].wants.is_some_and(|blocks| blocks + spare > room.blocks) {
             return None;
         }
         let path = self.cached_path(&self.waiting[at]);
         let need = self.blocks_needed(&self.waiting[at]) - path.len() + self.cache.unlocked(&path);
-        if need > room.blocks {
+        if need + spare > room.blocks {
             // The try costs a walk through the tree, so it is repeated only when there is as much room as it lacked.
             self.waiting[at].wants = Some(need);
             return None;
@@ -173,13 +188,13 @@ impl Scheduler {
     }
 
     /// Locks the cached blocks of a sequence that is admitted; a block of which it can use a part is copied.
-    fn take_path(&mut self, sequence: &mut Sequence, path: Vec<NodeId>, plan: &mut StepPlan) {
+    fn take_path(&mut self, sequence: &mut Sequence, path: Vec<NodeId>, plan: Option<&mut StepPlan>) {
         path.iter().for_each(|node| self.cache.lock(*node));
         sequence.table = path.iter().map(|node| self.cache.block(*node)).collect();
         sequence.path = path;
         let start = sequence.path.len() * self.runner.block_tokens;
         sequence.computed = start;
-        if self.policy.prefix_cache {
+        if let Some(plan) = plan.filter(|_| self.policy.prefix_cache) {
             let usable = &sequence.tokens[..sequence.tokens.len() - 1];
             let partial = self.cache.partial(&sequence.key, sequence.path.last().copied(), usable, start);
             if let Some(partial) = partial {
@@ -196,7 +211,8 @@ impl Scheduler {
                 }
             }
         }
-        if !sequence.started && self.policy.prefix_cache {
+        sequence.counts_hits = !std::mem::replace(&mut sequence.started, true);
+        if sequence.counts_hits && self.policy.prefix_cache {
             sequence.cached_tokens = sequence.computed;
             self.counts.prefix_query_tokens += sequence.prompt_tokens as u64;
             self.counts.prefix_hit_tokens += sequence.computed as u64;
@@ -231,7 +247,7 @@ impl Scheduler {
             sequence.path.push(node);
             sequence.table.push(self.cache.block(node));
             sequence.computed += self.runner.block_tokens;
-            if sequence.drawn() == 0 {
+            if sequence.counts_hits {
                 sequence.cached_tokens += self.runner.block_tokens;
                 self.counts.prefix_hit_tokens += self.runner.block_tokens as u64;
             }
@@ -256,7 +272,6 @@ impl Scheduler {
         }
         let row = sequence.row(count, block_tokens);
         sequence.turn = Turn::Planned;
-        sequence.started = true;
         self.in_flight.push(InFlight { seq: row.seq, at, tokens: count, draws: row.draw.is_some() });
         plan.rows.push(row);
         count
@@ -299,6 +314,12 @@ impl Scheduler {
         self.running.iter().filter(|sequence| sequence.turn != Turn::GaveWay).count()
     }
 
+    /// Blocks that stay free when a sequence is admitted again: without two for the next tokens of each that runs, it
+    /// would give way again at once, and what it computed anew would be lost.
+    fn spare(&self, sequence: &Sequence) -> usize {
+        if sequence.started { 2 * self.places_taken() } else { 0 }
+    }
+
     /// Blocks that hold all known tokens of a sequence and the next one.
     fn blocks_needed(&self, sequence: &Sequence) -> usize {
         match self.policy.reservation {
@@ -309,6 +330,18 @@ impl Scheduler {
                 .div_ceil(self.runner.block_tokens)
                 .min(self.runner.blocks_total),
         }
+    }
+
+    /// [`Scheduler::blocks_unpromised`] if all that are more patient gave way; more when these share blocks.
+    fn blocks_within_reach(&self, urgency: Urgency) -> usize {
+        let (mut freed, mut promised) = (0, 0);
+        for sequence in &self.running {
+            match sequence.urgency > urgency {
+                true => freed += sequence.table.len(),
+                false => promised += self.blocks_needed(sequence).saturating_sub(sequence.table.len()),
+            }
+        }
+        (self.cache.available() + freed).saturating_sub(promised)
     }
 
     /// Free and cached blocks less those that running sequences still need for what they know.

@@ -60,9 +60,9 @@ impl SeqRequest {
 /// Where a sequence stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing was planned for it.
+    /// It was never admitted; nothing was planned for it.
     Queue,
-    /// Part of its prompt was planned; no token is drawn.
+    /// It was admitted; no token is drawn.
     Prefill,
     /// At least one token is drawn.
     Decode,
@@ -111,11 +111,13 @@ pub(crate) struct Sequence {
     /// What its prompt takes, computed alone.
     work: Duration,
     /// When its wait has been long enough.
-    aged: Moment,
+    pub(crate) aged: Moment,
     pub(crate) tpot: Option<Duration>,
     /// Prompt tokens that were found in the tree before the first draw.
     pub(crate) cached_tokens: usize,
-    /// Something was planned for it once.
+    /// It has not been computed before, so what it finds in the tree is saved.
+    pub(crate) counts_hits: bool,
+    /// It was admitted once.
     pub(crate) started: bool,
     /// Blocks for which it waits, as its last try to be admitted found.
     pub(crate) wants: Option<usize>,
@@ -171,6 +173,7 @@ impl Sequence {
             aged: request.arrived.plus(patience),
             tpot: request.tpot,
             cached_tokens: 0,
+            counts_hits: true,
             started: false,
             wants: None,
             allowed: None,
