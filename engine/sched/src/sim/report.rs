@@ -2,6 +2,7 @@
 
 use super::traffic::End;
 use crate::{Phase, Refused, SchedCounts};
+use std::fmt;
 use std::time::Duration;
 
 /// Requests by end.
@@ -61,7 +62,7 @@ impl Ends {
 const BUCKET: f64 = 1.01;
 
 /// How durations are spread: counts in buckets one percent wide, so that millions of them take bounded memory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Spread {
     counts: Vec<u64>,
     total: u64,
@@ -115,6 +116,13 @@ impl Spread {
     /// The mean; zero when there are none.
     pub fn mean(&self) -> Duration {
         self.sum.div_f64(self.total.max(1) as f64)
+    }
+}
+
+impl fmt::Debug for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [half, most] = [0.5, 0.99].map(|share| self.quantile(share));
+        write!(f, "{} (p50 {half:?}, p99 {most:?}, max {:?})", self.total, self.max)
     }
 }
 
