@@ -5,6 +5,7 @@ mod calibrate;
 mod codec;
 mod fake;
 mod handle;
+mod histogram;
 mod records;
 mod settings;
 mod shared;
@@ -22,6 +23,7 @@ pub use api::{
 pub use codec::{ChatMessage, Codec, CodecError, Grammar, Role};
 pub use fake::ByteCodec;
 pub use handle::{Engine, EngineInfo, EngineModel, Generation, StartError};
+pub use histogram::{Histogram, Histograms};
 pub use records::StepRecord;
 pub use stats::{EngineStats, FinishCounts};
 

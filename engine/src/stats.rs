@@ -1,6 +1,6 @@
 //! What has the engine done so far? Plain counts; whoever exports metrics turns them into its own format.
 
-use crate::FinishReason;
+use crate::{FinishReason, Histograms};
 use budgets::CostError;
 use sched::StepPlan;
 use std::time::Duration;
@@ -48,6 +48,8 @@ pub struct EngineStats {
     pub prefill_tokens: u64,
     /// Tokens computed in steps by decoding sequences.
     pub decode_tokens: u64,
+    /// What requests took.
+    pub histograms: Histograms,
 }
 
 /// Ended requests by [`FinishReason`].

@@ -4,6 +4,7 @@ use crate::shared::{Live, Submission};
 use crate::text::TextStream;
 use crate::{Delta, Event, FinishReason, Finished, GenerateRequest, Grammar, Timing, TokenLogprob, Usage};
 use budgets::Moment;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// The loop thread's end of a [`crate::Generation`].
@@ -80,11 +81,13 @@ impl Stream {
         self.tokens.push(token);
     }
 
-    /// Counts a token made at `now`.
-    pub(crate) fn count(&mut self, now: Moment) {
+    /// Counts a token made at `now`; tells whether it is the first, and the time since the token before it, or since
+    /// the submission.
+    pub(crate) fn count(&mut self, now: Moment) -> (bool, Duration) {
+        let before = self.last_token.replace(now);
         self.first_token.get_or_insert(now);
-        self.last_token = Some(now);
         self.usage.completion_tokens += 1;
+        (before.is_none(), now.since(before.unwrap_or(self.submitted)))
     }
 
     /// Passes on what the token's bytes make certain; a stop string ends the stream.

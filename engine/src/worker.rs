@@ -267,7 +267,8 @@ impl Worker {
     fn add_token(&mut self, token: &NewToken, now: Moment) {
         let Some(stream) = self.streams.get_mut(&token.seq) else { return };
         self.stats.completion_tokens += 1;
-        stream.count(now);
+        let (first, since) = stream.count(now);
+        self.stats.histograms.add_token(first, since);
         if stream.wants_tokens() && !self.codec.is_end(token.token) {
             stream.add_token(logprob(&*self.codec, token));
         }
@@ -305,6 +306,7 @@ impl Worker {
 
     fn end(&mut self, stream: Stream, finished: Finished) {
         self.stats.finished.add(&finished.reason);
+        self.stats.histograms.add_end(&finished.timing, finished.usage.completion_tokens);
         self.ended.push((stream, finished));
     }
 

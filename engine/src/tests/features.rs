@@ -1,7 +1,7 @@
 //! Do probabilities, constraints, least lengths and step records come out as they were asked for?
 
 use super::{Bench, RUNNER, STEP, limits, read, read_reason, request};
-use crate::{ByteCodec, Constraint, Event, FinishReason, GenerateRequest, Sampling, SubmitError};
+use crate::{ByteCodec, Constraint, Event, FinishReason, GenerateRequest, Histogram, Sampling, SubmitError};
 use sched::{Drawn, FakeFailure, FakeRunner, RunError, Runner, RunnerLimits, SeqId, StepOutput, StepPlan};
 
 /// Draws the first allowed token of `a`, `b`, end; and tells the probabilities of two.
@@ -159,4 +159,24 @@ fn every_step_leaves_a_record() {
     let stats = bench.engine.stats();
     assert_eq!((stats.prefill_tokens, stats.decode_tokens, stats.steps_failed), (24, 2, 1));
     assert_eq!((stats.prefix_query_tokens, stats.prefix_hit_tokens), (24, 0));
+}
+
+#[test]
+fn times_count_from_submission_and_include_those_who_left() {
+    // Each answer is its prompt and an end: four tokens, one a step, the first with the whole prompt.
+    let mut bench = Bench::echo();
+    let mut whole = bench.submit("abc");
+    let left = bench.submit("xyz");
+    bench.steps(2);
+    drop(left);
+    bench.run_dry();
+    assert_eq!(read(&mut whole).1.usage.completion_tokens, 4);
+    let times = bench.engine.stats().histograms;
+    let counts = [&times.first_token, &times.token_gap, &times.queue, &times.prefill, &times.total];
+    assert_eq!(counts.map(Histogram::count), [2, 3 + 1, 2, 2, 2]);
+    // The clock stands still within a step, so a first token that comes with the first step took no time.
+    assert_eq!(times.first_token.sum(), STEP * 0);
+    assert_eq!(times.token_gap.sum(), STEP * 4);
+    assert_eq!(times.decode.sum(), STEP * 3 + STEP);
+    assert_eq!(times.token_mean.sum(), STEP * 2);
 }
