@@ -8,10 +8,12 @@ mod driver;
 mod random;
 mod report;
 mod runner;
+mod trace;
 mod traffic;
 
 pub use driver::{SimError, SimOptions, Simulation};
 pub use random::Random;
 pub use report::{Ends, SimReport, SimSlo, Spread};
 pub use runner::{Draws, Faults, SimRunner};
+pub use trace::{Arrivals, Replay, TraceError, TraceFormat, TraceRow, read_trace};
 pub use traffic::{Cancel, End, Ended, Listed, SimRequest, Traffic};
