@@ -4,7 +4,9 @@ Needs `pip install -r requirements.txt` and a running server: BASE_URL (default 
 Prints one line for each check and exits with 1 at the first deviation.
 """
 
+import json
 import os
+import re
 import sys
 
 import openai
@@ -71,6 +73,92 @@ def stops(client, model, text):
         check("and is the reason", reply.choices[0].finish_reason == "stop", reply.choices[0].finish_reason)
 
 
+def probabilities(client, model, text):
+    """The tokens of a reply, byte by byte, whole and streamed."""
+    asked = {"model": model, "messages": QUESTION, "max_tokens": 24, "temperature": 0, "logprobs": True, "top_logprobs": 3}
+    tokens = client.chat.completions.create(**asked).choices[0].logprobs.content
+    check("probabilities cover the reply", bytes(b for token in tokens for b in token.bytes or []).decode() == text, len(tokens))
+    check("they are logarithms", all(token.logprob <= 0 for token in tokens), tokens[0].logprob)
+    check("three tokens stand in each place", all(len(token.top_logprobs) == 3 for token in tokens), 3)
+    likeliest = all(token.top_logprobs[0].bytes == token.bytes for token in tokens)
+    check("a greedy reply takes the likeliest", likeliest, [token.token for token in tokens[:3]])
+    sorted_down = all(a.logprob >= b.logprob for token in tokens for a, b in zip(token.top_logprobs, token.top_logprobs[1:]))
+    check("likeliest first", sorted_down, [round(one.logprob, 3) for one in tokens[0].top_logprobs])
+    chunks = client.chat.completions.create(**asked, stream=True)
+    parts = [chunk.choices[0].logprobs for chunk in chunks if chunk.choices and chunk.choices[0].logprobs]
+    streamed = bytes(b for part in parts for token in part.content for b in token.bytes or []).decode()
+    check("the stream has the same tokens", streamed == text, len(parts))
+
+
+def forms(client, model):
+    """Replies that must conform, whatever the model would rather say."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "title": {"type": "string", "maxLength": 40},
+            "pages": {"type": "integer", "minimum": 1, "maximum": 999},
+            "kind": {"enum": ["novel", "poem"]},
+            "tags": {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 3},
+        },
+        "required": ["title", "pages", "kind", "tags"],
+        "additionalProperties": False,
+    }
+    messages = [{"role": "user", "content": "Describe a book as JSON with title, pages, kind and tags."}]
+    form = {"type": "json_schema", "json_schema": {"name": "book", "schema": schema, "strict": True}}
+    reply = client.chat.completions.create(model=model, messages=messages, max_tokens=200, temperature=0, response_format=form)
+    book = json.loads(reply.choices[0].message.content)
+    check("a schema's properties come in its order", list(book) == list(schema["properties"]), list(book))
+    fits = isinstance(book["title"], str) and len(book["title"]) <= 40 and 1 <= book["pages"] <= 999
+    check("strings and numbers conform", fits and type(book["pages"]) is int, book)
+    check("so do choices and lists", book["kind"] in ("novel", "poem") and len(book["tags"]) <= 3, book["kind"])
+    check("a conforming reply ends by itself", reply.choices[0].finish_reason == "stop", reply.choices[0].finish_reason)
+    cut = client.chat.completions.create(model=model, messages=messages, max_tokens=3, temperature=0, response_format=form)
+    check("one that is cut short says so", cut.choices[0].finish_reason == "length", repr(cut.choices[0].message.content))
+    expression = r"[1-5](, [1-5]){2}"
+    regex = client.chat.completions.create(
+        model=model, messages=QUESTION, max_tokens=24, temperature=1, extra_body={"structured_outputs": {"regex": expression}}
+    )
+    content = regex.choices[0].message.content
+    check("a regular expression holds", re.fullmatch(expression, content) is not None, repr(content))
+
+
+def chosen(client, model):
+    """What decides between tokens: seeds, biases and the least length."""
+
+    def ask(**more):
+        return client.chat.completions.create(**{"model": model, "messages": QUESTION, "max_tokens": 16, "temperature": 1, **more})
+
+    def text(seed):
+        return ask(seed=seed).choices[0].message.content
+
+    check("a seed repeats its reply", text(7) == text(7), repr(text(7)))
+    check("seeds differ", len({text(seed) for seed in range(4)}) > 1, "more than one reply from four seeds")
+    forced = ask(logit_bias={"1000": 100}, max_tokens=4, logprobs=True).choices[0].logprobs.content
+    check("a bias of 100 forces a token", len({tuple(token.bytes) for token in forced}) == 1, [token.token for token in forced])
+    least = ask(extra_body={"min_tokens": 12}, messages=[{"role": "user", "content": "Say yes."}], temperature=0, max_tokens=12)
+    check("a least length holds", least.usage.completion_tokens == 12, least.usage.completion_tokens)
+
+
+def conversation(client, model):
+    """The second turn finds what the first one computed, and only under the same key."""
+    turns = [
+        {"role": "system", "content": "You are a patient teacher who explains how language models are served, in short sentences."},
+        {"role": "user", "content": f"What is a token? (conversation {os.getpid()})"},
+    ]
+
+    def ask(who):
+        return who.chat.completions.create(model=model, messages=turns, max_tokens=24, temperature=0)
+
+    first = ask(client)
+    turns.append({"role": "assistant", "content": first.choices[0].message.content})
+    turns.append({"role": "user", "content": "And what is a prompt?"})
+    usage = ask(client).usage
+    cached, before = usage.prompt_tokens_details.cached_tokens, first.usage.prompt_tokens
+    check("a second turn finds the first", before <= cached < usage.prompt_tokens, f"{cached} of {usage.prompt_tokens}")
+    other = ask(client.with_options(api_key="another")).usage.prompt_tokens_details.cached_tokens
+    check("another key does not", other == 0, other)
+
+
 def leaves(client, model):
     """A client that leaves a stream does not break the next one."""
     with client.chat.completions.create(model=model, messages=QUESTION, max_tokens=64, stream=True) as stream:
@@ -95,6 +183,13 @@ def refused(client, model):
     check("a wild temperature is a 400", error.param == "temperature", error.message)
     error = failure(openai.BadRequestError, n=2)
     check("two replies are a 400", error.param == "n", error.message)
+    schema = {"type": "json_schema", "json_schema": {"name": "none", "schema": {"type": "poem"}}}
+    error = failure(openai.BadRequestError, response_format=schema)
+    check("a schema that says nothing is a 400", error.param == "response_format", error.message)
+    error = failure(openai.BadRequestError, top_logprobs=2)
+    check("likeliest tokens without probabilities are a 400", error.param == "top_logprobs", error.message)
+    error = failure(openai.BadRequestError, logit_bias={"yes": 1})
+    check("a bias of a word is a 400", error.param == "logit_bias", error.message)
 
 
 def main():
@@ -104,6 +199,10 @@ def main():
         text = whole(client, model)
         streamed(client, model, text)
         stops(client, model, text)
+        probabilities(client, model, text)
+        forms(client, model)
+        chosen(client, model)
+        conversation(client, model)
         leaves(client, model)
         refused(client, model)
     except Deviation as deviation:
