@@ -60,7 +60,8 @@ pub(crate) async fn chat(
         model: served_model(&shared, request.model.as_deref())?,
     };
     let times = slo::times(request.slo, &headers, context.arrived, limits)?;
-    let settings = convert::settings(&request, &context, limits)?;
+    let info = shared.api.engine.info();
+    let settings = convert::settings(&request, &context, limits, info.vocab_tokens)?;
     let streamed = request.stream.unwrap_or(false);
     let with_usage = request.stream_options.unwrap_or_default().include_usage.unwrap_or(false);
     let messages = convert::messages(request.messages)?;
@@ -71,8 +72,7 @@ pub(crate) async fn chat(
     let prompt = tokio::task::spawn_blocking(move || engine.encode_chat(&messages))
         .await
         .map_err(|_| ApiError::of(table::INTERNAL, "the conversation could not be tokenized"))??;
-    let context_tokens_max = shared.api.engine.info().context_tokens_max;
-    let output_tokens_max = settings.output_tokens(prompt.len(), context_tokens_max, limits);
+    let output_tokens_max = settings.output_tokens(prompt.len(), info.context_tokens_max, limits)?;
     let (constraint, constrained_by) = settings.constraint.unzip();
     let request = GenerateRequest {
         sampling: settings.sampling,

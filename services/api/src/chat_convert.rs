@@ -21,15 +21,21 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Most tokens of the reply to a prompt of that length. What the caller asked for stands, even if it does not fit
-    /// (the engine then refuses); a caller who did not ask gets what fits.
+    /// (the engine then refuses); a caller who did not ask gets what fits. The least length must fit in it.
     pub(crate) fn output_tokens(
         &self,
         prompt_tokens: usize,
         context_tokens_max: usize,
         limits: &Limits,
-    ) -> usize {
+    ) -> Result<usize, ApiError> {
         let fits = context_tokens_max.saturating_sub(prompt_tokens).max(1);
-        self.output_tokens_max.unwrap_or_else(|| limits.output_tokens_max.min(fits))
+        let most = self.output_tokens_max.unwrap_or_else(|| limits.output_tokens_max.min(fits));
+        if self.output_tokens_min > most {
+            let message =
+                format!("min_tokens is {}, and the reply has at most {most}", self.output_tokens_min);
+            return Err(ApiError::of(table::INVALID_VALUE, message).param("min_tokens"));
+        }
+        Ok(most)
     }
 }
 
@@ -38,6 +44,7 @@ pub(crate) fn settings(
     request: &wire::ChatRequest,
     context: &Context,
     limits: &Limits,
+    vocab_tokens: usize,
 ) -> Result<Settings, ApiError> {
     if request.n.is_some_and(|n| n != 1) {
         return Err(ApiError::of(table::INVALID_VALUE, "n must be 1").param("n"));
@@ -54,18 +61,13 @@ pub(crate) fn settings(
         Some(tokens) => ("max_completion_tokens", Some(tokens)),
         None => ("max_tokens", request.max_tokens),
     };
-    let output_tokens_min = request.min_tokens.unwrap_or(0);
-    if output_tokens_min > tokens.unwrap_or(limits.output_tokens_max) {
-        return Err(ApiError::of(table::INVALID_VALUE, format!("min_tokens must not exceed {name}"))
-            .param("min_tokens"));
-    }
     Ok(Settings {
         sampling: Sampling {
-            logit_bias: chat_options::logit_bias(request)?,
+            logit_bias: chat_options::logit_bias(request, vocab_tokens)?,
             top_logprobs: chat_options::top_logprobs(request)?,
             ..convert::sampling(fields, context)?
         },
-        output_tokens_min,
+        output_tokens_min: request.min_tokens.unwrap_or(0),
         constraint: chat_options::constraint(request)?,
         stop: stop(request.stop.clone(), limits)?,
         output_tokens_max: tokens

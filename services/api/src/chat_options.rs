@@ -3,6 +3,8 @@
 use crate::error::ApiError;
 use crate::error_table as table;
 use engine::{Constraint, Delta, TokenId, TokenLogprob};
+use std::collections::BTreeMap;
+use std::fmt::Write;
 
 /// `{}` describes any JSON; an object is what OpenAI's `json_object` promises.
 const ANY_OBJECT: &str = r#"{"type": "object"}"#;
@@ -18,17 +20,24 @@ pub(crate) fn top_logprobs(request: &wire::ChatRequest) -> Result<Option<usize>,
     }
 }
 
-/// The biases, by token. Their range is the engine's to check.
-pub(crate) fn logit_bias(request: &wire::ChatRequest) -> Result<Vec<(TokenId, f32)>, ApiError> {
-    let biases = request.logit_bias.iter().flatten();
-    let bias = |(token, bias): (&String, &f32)| match token.parse::<TokenId>() {
-        Ok(token) => Ok((token, *bias)),
-        Err(_) => {
-            let message = format!("logit_bias: {token:?} is no token id; ids are whole numbers from 0");
-            Err(ApiError::of(table::INVALID_VALUE, message).param("logit_bias"))
-        }
-    };
-    biases.map(bias).collect()
+/// The biases, by token; ids lie below `vocab_tokens`.
+pub(crate) fn logit_bias(
+    request: &wire::ChatRequest,
+    vocab_tokens: usize,
+) -> Result<Vec<(TokenId, f32)>, ApiError> {
+    let mut biases = BTreeMap::new();
+    for (name, bias) in request.logit_bias.iter().flatten() {
+        let token = name.parse::<TokenId>().ok().filter(|token| (*token as usize) < vocab_tokens);
+        let problem = match token {
+            None => format!("{name:?} is no token id; ids are whole numbers below {vocab_tokens}"),
+            Some(_) if !(-100.0..=100.0).contains(bias) => format!("{bias} is outside -100 to 100"),
+            // "7" and "07" name the same token.
+            Some(token) if biases.insert(token, *bias).is_some() => format!("token {token} has two biases"),
+            Some(_) => continue,
+        };
+        return Err(ApiError::of(table::INVALID_VALUE, format!("logit_bias: {problem}")).param("logit_bias"));
+    }
+    Ok(biases.into_iter().collect())
 }
 
 /// What the reply must conform to, and the field that said so.
@@ -44,6 +53,13 @@ pub(crate) fn constraint(
         }
     });
     let structured = request.structured_outputs.clone().unwrap_or_default();
+    if structured.choice.as_ref().is_some_and(Vec::is_empty) {
+        return Err(ApiError::of(
+            table::INVALID_VALUE,
+            "structured_outputs.choice has nothing to choose from",
+        )
+        .param("structured_outputs.choice"));
+    }
     let given = [
         format.map(|constraint| (constraint, "response_format")),
         structured.regex.map(|regex| (Constraint::Regex(regex), "structured_outputs.regex")),
@@ -66,7 +82,8 @@ fn one_of(texts: &[String]) -> String {
     let plain = |text: &String| {
         let mut escaped = String::new();
         for letter in text.chars() {
-            if letter.is_ascii_punctuation() {
+            // Not every mark may be escaped: `\<` is the start of a word.
+            if r"\.+*?()|[]{}^$#&-~".contains(letter) {
                 escaped.push('\\');
             }
             escaped.push(letter);
@@ -83,18 +100,34 @@ pub(crate) fn logprobs(delta: &Delta) -> Option<wire::ChatLogprobs> {
 }
 
 fn token(token: &TokenLogprob) -> wire::TokenLogprob {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let top = token.top.iter().map(|(_, bytes, logprob)| wire::TopLogprob {
-        token: text(bytes),
+    let top = token.top.iter().map(|(id, bytes, logprob)| wire::TopLogprob {
+        token: text(*id, bytes),
+        token_id: *id,
         logprob: finite(*logprob),
-        bytes: bytes.clone(),
+        bytes: (!bytes.is_empty()).then(|| bytes.clone()),
     });
     wire::TokenLogprob {
-        token: text(&token.bytes),
+        token: text(token.token, &token.bytes),
+        token_id: token.token,
         logprob: finite(token.logprob),
         bytes: token.bytes.clone(),
         top_logprobs: top.collect(),
     }
+}
+
+/// A token for people. Bytes that are no whole character are written as OpenAI writes them, `\xf0\x9f`; a token without
+/// bytes goes by its id.
+fn text(token: TokenId, bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return format!("token_id:{token}");
+    }
+    bytes.utf8_chunks().fold(String::new(), |mut text, chunk| {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+        text
+    })
 }
 
 /// JSON has no infinity: a token that could not come at all has OpenAI's stand-in for it.
@@ -134,6 +167,9 @@ mod tests {
         check(r#""structured_outputs": {"regex": "a+"}"#, Ok(Some(Constraint::Regex("a+".to_string()))));
         let choice = Constraint::Regex(r"(yes|no\.|a\|b)".to_string());
         check(r#""structured_outputs": {"choice": ["yes", "no.", "a|b"]}"#, Ok(Some(choice)));
+        let marks = Constraint::Regex(r#"(<a> "b"/c)"#.to_string());
+        check(r#""structured_outputs": {"choice": ["<a> \"b\"/c"]}"#, Ok(Some(marks)));
+        check(r#""structured_outputs": {"choice": []}"#, Err("structured_outputs.choice"));
         check(r#""structured_outputs": {"regex": "a", "json": {}}"#, Err("structured_outputs.json"));
         check(
             r#""response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}"#,
@@ -147,7 +183,22 @@ mod tests {
         assert_eq!(top_logprobs(&request(r#""logprobs": true"#)).ok(), Some(Some(0)));
         assert_eq!(top_logprobs(&request(r#""logprobs": true, "top_logprobs": 5"#)).ok(), Some(Some(5)));
         assert!(top_logprobs(&request(r#""top_logprobs": 5"#)).is_err());
-        assert_eq!(logit_bias(&request(r#""logit_bias": {"7": -100}"#)).ok(), Some(vec![(7, -100.0)]));
-        assert!(logit_bias(&request(r#""logit_bias": {"seven": 1}"#)).is_err());
+        let bias = |json: &str| logit_bias(&request(&format!(r#""logit_bias": {json}"#)), 100).ok();
+        assert_eq!(bias(r#"{"7": -100, "99": 100}"#), Some(vec![(7, -100.0), (99, 100.0)]));
+        for bad in
+            [r#"{"seven": 1}"#, r#"{"100": 1}"#, r#"{"7": 101}"#, r#"{"7": 1, "07": 2}"#, r#"{"-1": 1}"#]
+        {
+            assert_eq!(bias(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_character_are_spelt_out() {
+        let check = |bytes: &[u8], want: &str| assert_eq!(text(7, bytes), want);
+        check(b" one", " one");
+        check("😀".as_bytes(), "😀");
+        check(&[240, 159, 146], r"\xf0\x9f\x92");
+        check(&[153, b' ', 0xc3, 0xa9], r"\x99 é");
+        check(&[], "token_id:7");
     }
 }

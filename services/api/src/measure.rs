@@ -9,8 +9,8 @@ use budgets::{Moment, Stage};
 use engine::{Engine, EngineStats, FinishReason, Finished, Timing, Usage};
 use index::Index;
 use metrics::{counter, gauge, histogram, with_local_recorder};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-use std::sync::Arc;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The server's own recorder. It is never made the process's global one, so that two servers in one process (as in
@@ -19,12 +19,18 @@ pub(crate) struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
     model: String,
+    /// The last engine step whose record was counted.
+    steps_seen: Mutex<u64>,
 }
 
 impl Metrics {
     pub(crate) fn new(model: &str) -> Self {
-        // The buckets are a constant and not empty, which is the one thing that can be wrong with them.
-        let builder = PrometheusBuilder::new().set_buckets(names::BUCKETS_S);
+        // The buckets are constants and not empty, which is the one thing that can be wrong with them.
+        let full = |name: &str| Matcher::Full(name.to_string());
+        let builder = PrometheusBuilder::new()
+            .set_buckets(names::BUCKETS_S)
+            .and_then(|b| b.set_buckets_for_metric(full(names::ITERATION_TOKENS), names::BUCKETS_TOKENS))
+            .and_then(|b| b.set_buckets_for_metric(full(names::PLAN_SECONDS), names::BUCKETS_PLAN_S));
         let recorder = builder.unwrap_or_else(|_| PrometheusBuilder::new()).build_recorder();
         let handle = recorder.handle();
         with_local_recorder(&recorder, || {
@@ -36,7 +42,7 @@ impl Metrics {
             }
             gauge!(names::IN_FLIGHT).set(0.0);
         });
-        Self { recorder, handle, model: model.to_string() }
+        Self { recorder, handle, model: model.to_string(), steps_seen: Mutex::new(0) }
     }
 
     fn record(&self, f: impl FnOnce()) {
@@ -102,13 +108,33 @@ impl Metrics {
         }
     }
 
-    /// Folds samples into buckets.
-    pub(crate) fn upkeep(&self) {
+    /// Takes in what the engine's steps did, before its ring forgets them, and folds samples into buckets.
+    pub(crate) fn upkeep(&self, engine: &Engine) {
+        self.count_steps(engine);
         self.handle.run_upkeep();
+    }
+
+    /// Counts each step's record once, whoever asks.
+    fn count_steps(&self, engine: &Engine) {
+        let mut seen = self.steps_seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = engine.step_records(*seen);
+        self.record(|| {
+            for record in &records {
+                let tokens = record.shape.prefill_tokens + record.shape.decode_rows;
+                histogram!(names::ITERATION_TOKENS, "model_name" => self.model.clone())
+                    .record(lossy(tokens as u64));
+                histogram!(names::STEP_SECONDS).record(record.measured);
+                histogram!(names::PLAN_SECONDS).record(record.planned);
+            }
+        });
+        if let Some(last) = records.last() {
+            *seen = last.number;
+        }
     }
 
     /// The text that Prometheus reads.
     pub(crate) fn scrape(&self, engine: &Engine, index: &Index) -> String {
+        self.count_steps(engine);
         self.record(|| {
             self.engine_figures(&engine.stats());
             let index = index.info();
@@ -128,6 +154,14 @@ impl Metrics {
         gauge!(names::KV_USAGE, "model_name" => model()).set(usage);
         counter!(names::PROMPT_TOKENS, "model_name" => model()).absolute(stats.prompt_tokens);
         counter!(names::GENERATION_TOKENS, "model_name" => model()).absolute(stats.completion_tokens);
+        counter!(names::PREFIX_QUERIES, "model_name" => model()).absolute(stats.prefix_query_tokens);
+        counter!(names::PREFIX_HITS, "model_name" => model()).absolute(stats.prefix_hit_tokens);
+        counter!(names::PREEMPTIONS, "model_name" => model()).absolute(stats.preemptions);
+        counter!(names::EVICTIONS).absolute(stats.evicted_blocks);
+        if let Some(error) = stats.cost_error {
+            gauge!(names::COST_ERROR, "quantile" => "0.5").set(error.median);
+            gauge!(names::COST_ERROR, "quantile" => "0.95").set(error.p95);
+        }
         let ended = &stats.finished;
         let aborted =
             ended.cancelled + ended.expired_in_queue + ended.expired_in_prefill + ended.expired_in_decode;
@@ -150,6 +184,7 @@ impl Metrics {
         counter!(names::STEP_TOKENS, "phase" => "prefill").absolute(stats.prefill_tokens);
         counter!(names::STEP_TOKENS, "phase" => "decode").absolute(stats.decode_tokens);
         gauge!(names::KV_BLOCKS, "state" => "free").set(lossy(stats.blocks_free as u64));
+        gauge!(names::KV_BLOCKS, "state" => "cached").set(lossy(stats.blocks_cached as u64));
         gauge!(names::KV_BLOCKS, "state" => "held").set(lossy(stats.blocks_held as u64));
         gauge!(names::KV_BLOCKS, "state" => "total").set(lossy(stats.blocks_total as u64));
     }
@@ -165,13 +200,14 @@ struct InFlight {
     shared: Arc<Shared>,
     arrived: Moment,
     kind: &'static str,
-    text_seen: bool,
+    /// When the last piece of text went out.
+    last_text: Option<Moment>,
 }
 
 impl InFlight {
     fn start(shared: Arc<Shared>, arrived: Moment, kind: &'static str) -> Self {
         shared.metrics.record(|| gauge!(names::IN_FLIGHT).increment(1.0));
-        Self { shared, arrived, kind, text_seen: false }
+        Self { shared, arrived, kind, last_text: None }
     }
 
     fn since_arrival(&self) -> Duration {
@@ -179,11 +215,12 @@ impl InFlight {
     }
 
     fn delta(&mut self) {
-        if !self.text_seen {
-            self.text_seen = true;
-            let took = self.since_arrival();
-            self.shared.metrics.record(|| histogram!(names::TTFT, "kind" => self.kind).record(took));
-        }
+        let now = self.shared.api.clock.now();
+        let (name, took) = match self.last_text.replace(now) {
+            None => (names::TTFT, now.since(self.arrived)),
+            Some(last) => (names::TEXT_GAP, now.since(last)),
+        };
+        self.shared.metrics.record(|| histogram!(name, "kind" => self.kind).record(took));
     }
 
     fn error_in_stream(&self, error: &ApiError) {

@@ -59,7 +59,7 @@ pub async fn serve(
 async fn upkeep(shared: &Shared) {
     loop {
         tokio::time::sleep(UPKEEP).await;
-        shared.metrics.upkeep();
+        shared.metrics.upkeep(&shared.api.engine);
     }
 }
 

@@ -33,8 +33,9 @@ pub struct JsonSchemaFormat {
     pub strict: Option<bool>,
 }
 
-/// Forms beyond OpenAI's; at most one.
+/// Forms beyond OpenAI's; at most one. A form that is not known here is refused: ignoring it would break its promise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct StructuredOutputs {
     /// The whole reply matches this regular expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,4 +47,24 @@ pub struct StructuredOutputs {
     /// The reply is one of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Vec<String>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_keeps_the_order_of_its_properties() {
+        let json =
+            r#"{"type":"json_schema","json_schema":{"name":"n","schema":{"z":1,"a":2,"m":{"y":3,"b":4}}}}"#;
+        let format: ResponseFormat = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::to_string(&format).unwrap(), json);
+    }
+
+    #[test]
+    fn an_unknown_form_is_refused() {
+        assert!(serde_json::from_str::<StructuredOutputs>(r#"{"grammar":"root ::= x"}"#).is_err());
+        assert!(serde_json::from_str::<ResponseFormat>(r#"{"type":"structural_tag"}"#).is_err());
+        assert_eq!(serde_json::from_str::<StructuredOutputs>("{}").unwrap(), StructuredOutputs::default());
+    }
 }

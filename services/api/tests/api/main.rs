@@ -7,6 +7,7 @@ mod answers;
 mod chat;
 mod client;
 mod errors;
+mod features;
 mod operations;
 mod rig;
 mod sockets;

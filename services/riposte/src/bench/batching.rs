@@ -2,7 +2,7 @@
 
 use super::Found;
 use super::drive::{Job, Outcome, Rig, Words, exactly};
-use super::figures::{Rounds, percentile};
+use super::figures::{Figure, Rounds, percentile};
 use crate::cli::SchedulingArgs;
 use crate::config::Config;
 use crate::failure::Failure;
@@ -94,7 +94,7 @@ fn found(args: &SchedulingArgs, requests: usize, runs: &[Vec<Run>; 2]) -> Found 
     let ratio = |figure: fn(&Run) -> f64| {
         Rounds::of(runs[0].iter().zip(&runs[1]).map(|(fixed, open)| figure(fixed) / figure(open)))
     };
-    let figures: [(&str, fn(&Run) -> f64, usize); 4] = [
+    let figures: [Figure<Run>; 4] = [
         ("seconds in all", |run| run.seconds, 1),
         ("output tokens/s", |run| run.tokens_per_s, 1),
         ("TTFT p50, s", |run| run.ttft_p50.as_secs_f64(), 2),

@@ -2,7 +2,7 @@
 
 use super::Found;
 use super::drive::{Job, Outcome, Rig, Words, exactly};
-use super::figures::{Rounds, percentile};
+use super::figures::{Figure, Rounds, percentile};
 use crate::cli::SchedulingArgs;
 use crate::config::Config;
 use crate::failure::Failure;
@@ -80,7 +80,7 @@ pub async fn run(args: &SchedulingArgs, config: &Config) -> Result<Found, Failur
 }
 
 fn found(args: &SchedulingArgs, runs: &[Vec<Run>; 2]) -> Found {
-    let figures: [(&str, fn(&Run) -> f64, usize); 6] = [
+    let figures: [Figure<Run>; 6] = [
         ("median gap before the long prompt, ms", |run| run.quiet_gap_ms, 1),
         ("median gap until its first token, ms", |run| run.median_gap_ms, 1),
         ("longest gap, ms", |run| run.longest_gap_ms, 1),

@@ -2,7 +2,7 @@
 
 use super::Found;
 use super::drive::{Job, Rig, Words, exactly};
-use super::figures::Rounds;
+use super::figures::{Figure, Rounds};
 use crate::cli::SchedulingArgs;
 use crate::config::Config;
 use crate::failure::Failure;
@@ -102,7 +102,7 @@ pub async fn run(args: &SchedulingArgs, config: &Config) -> Result<Found, Failur
         steps.push(records.iter().map(step).collect::<Vec<_>>());
         rig.stop().await;
     }
-    let figures: [(&str, fn(&Run) -> f64, usize); 5] = [
+    let figures: [Figure<Run>; 5] = [
         ("steps", |run| run.steps as f64, 0),
         ("median error, %", |run| run.median * 100.0, 1),
         ("p95 error, %", |run| run.p95 * 100.0, 1),

@@ -10,6 +10,9 @@ pub fn percentile(samples: &[Duration], share: f64) -> Duration {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
 
+/// A figure of a run: its name, how it is read, digits after the point.
+pub type Figure<R> = (&'static str, fn(&R) -> f64, usize);
+
 /// Median, least and most of a figure over rounds.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Rounds {

@@ -2,7 +2,7 @@
 
 use super::Found;
 use super::drive::{Outcome, Rig, Words, exactly};
-use super::figures::{Rounds, percentile};
+use super::figures::{Figure, Rounds, percentile};
 use crate::cli::SchedulingArgs;
 use crate::config::Config;
 use crate::failure::Failure;
@@ -123,7 +123,7 @@ async fn trace(
 }
 
 fn found(args: &SchedulingArgs, runs: &[[Vec<Run>; 2]; 2]) -> Found {
-    let figures: [(&str, fn(&Run) -> f64, usize); 4] = [
+    let figures: [Figure<Run>; 4] = [
         ("TTFT p50, s", |run| percentile(&run.ttft, 0.5).as_secs_f64(), 3),
         ("TTFT p99, s", |run| percentile(&run.ttft, 0.99).as_secs_f64(), 3),
         ("seconds in all", |run| run.seconds, 1),
