@@ -38,6 +38,8 @@ pub struct EngineInfo {
     pub block_tokens: usize,
     /// KV blocks.
     pub blocks_total: usize,
+    /// Size of the vocabulary; token ids lie below it.
+    pub vocab_tokens: usize,
 }
 
 /// An engine that cannot start.
@@ -192,6 +194,7 @@ impl Engine {
             context_tokens_max: runner.context_tokens_max,
             block_tokens: runner.block_tokens,
             blocks_total: runner.blocks_total,
+            vocab_tokens: runner.vocab_tokens,
         }
     }
 
