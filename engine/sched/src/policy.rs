@@ -47,7 +47,7 @@ impl Default for Policy {
             chunked_prefill: true,
             batching: Batching::Continuous,
             reservation: Reservation::Paged,
-            step_stretch_max: 2.5,
+            step_stretch_max: 2.25,
             patience: Duration::from_secs(30),
         }
     }
