@@ -6,16 +6,23 @@ use crate::scheduler::{InFlight, Scheduler};
 use crate::sequence::{Sequence, Turn, Urgency};
 use crate::{Batching, Reservation, SeqId};
 use budgets::{Moment, StepShape};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 /// A waiting sequence that has less time than this left before it must start may preempt others: about a step.
 const JUST_IN_TIME: Duration = Duration::from_millis(100);
 
 /// Who may get a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Candidate {
     /// A place in `running`.
     Running(usize),
-    Waiting(SeqId),
+    Waiting {
+        seq: SeqId,
+        /// Its patience has ended.
+        aged: bool,
+    },
 }
 
 /// What is left to give to chunks in this step.
@@ -26,6 +33,8 @@ struct Room {
     prefill_tokens: usize,
     /// Blocks that are neither in use nor promised to a running prefill.
     blocks: usize,
+    /// More sequences that may run.
+    places: usize,
 }
 
 impl Scheduler {
@@ -85,42 +94,30 @@ impl Scheduler {
     /// Chunks for prompts. Waiting and running sequences compete on the same terms: an urgent newcomer overtakes a
     /// patient long prompt that is half done.
     fn plan_prefills(&mut self, now: Moment, open: bool, plan: &mut StepPlan) {
-        let mut candidates: Vec<(Urgency, Candidate)> = Vec::new();
-        for (at, sequence) in self.running.iter().enumerate() {
-            if !sequence.decodes() && sequence.turn == Turn::Open && !sequence.due().expired(now) {
-                candidates.push((sequence.urgency, Candidate::Running(at)));
-            }
-        }
-        let waiting = self.waiting.iter().filter(|sequence| open && !sequence.due().expired(now));
-        candidates.extend(waiting.map(|sequence| (sequence.urgency, Candidate::Waiting(sequence.id))));
-        if candidates.is_empty() {
-            return;
-        }
-        candidates.sort_unstable_by_key(|(urgency, _)| *urgency);
         let shape = plan.shape();
         let mut room = Room {
             limit: self.step_limit(now, &shape),
             shape,
             prefill_tokens: self.limits.step_prefill_tokens_max,
             blocks: self.blocks_unpromised(),
+            places: self.limits.running_sequences_max.saturating_sub(self.places_taken()),
         };
-        let mut held_back = false;
-        for (_, candidate) in candidates {
+        let mut candidates = self.candidates(now, open && room.places > 0, &room);
+        while let Some(Reverse((_, candidate))) = candidates.pop() {
             let spent = room.prefill_tokens == 0 || self.chunk(0, usize::MAX, &room) == 0;
             // Nobody can join a whole batch later, so it is filled up beyond what this step computes.
             if spent && self.policy.batching == Batching::Continuous {
                 break;
             }
             let at = match candidate {
-                Candidate::Running(at) if self.running[at].turn == Turn::Open => Some(at),
-                Candidate::Running(_) => None,
-                Candidate::Waiting(_) if held_back => None,
+                Candidate::Running(at) => Some(at).filter(|at| self.running[*at].turn == Turn::Open),
                 // Who cannot be admitted yet is passed over and blocks nobody behind it, up to the end of its patience:
                 // a large one would else wait for ever, because small ones always fit into what becomes free.
-                Candidate::Waiting(seq) => {
+                Candidate::Waiting { seq, aged } => {
                     let at = self.admit(seq, &mut room, (!spent).then_some(&mut *plan));
-                    let aged = |waiting: &Sequence| waiting.id == seq && waiting.aged <= now;
-                    held_back = at.is_none() && self.waiting.iter().any(aged);
+                    if room.places == 0 || aged && at.is_none() {
+                        candidates.retain(|Reverse((_, other))| matches!(other, Candidate::Running(_)));
+                    }
                     at
                 }
             };
@@ -135,6 +132,21 @@ impl Scheduler {
                 room.prefill_tokens = room.prefill_tokens.saturating_sub(planned);
             }
         }
+    }
+
+    /// Who may get a chunk, the least slack on top. A heap, because most steps look at few of a long queue.
+    fn candidates(&self, now: Moment, open: bool, room: &Room) -> BinaryHeap<Reverse<(Urgency, Candidate)>> {
+        let running = self.running.iter().enumerate().filter(|(_, sequence)| {
+            !sequence.decodes() && sequence.turn == Turn::Open && !sequence.due().expired(now)
+        });
+        let running = running.map(|(at, sequence)| (sequence.urgency, Candidate::Running(at)));
+        let waiting = self.waiting.iter().filter(|sequence| open && !sequence.due().expired(now));
+        let waiting = waiting.filter_map(|sequence| {
+            let (seq, aged) = (sequence.id, sequence.aged <= now);
+            let lacks = sequence.wants.is_some_and(|blocks| blocks + self.spare(sequence) > room.blocks);
+            (aged || !lacks).then_some((sequence.urgency, Candidate::Waiting { seq, aged }))
+        });
+        running.chain(waiting).map(Reverse).collect()
     }
 
     /// How long the step may take: as long as the most impatient stream in it bears, and no longer than the nearest
@@ -163,7 +175,7 @@ impl Scheduler {
     /// all its tokens and one more. More than that is not reserved: who runs out of blocks later takes them from
     /// whoever has more time. Without `plan` it gets no row in this step, and so nothing can be copied for it.
     fn admit(&mut self, seq: SeqId, room: &mut Room, plan: Option<&mut StepPlan>) -> Option<usize> {
-        if self.places_taken() >= self.limits.running_sequences_max {
+        if room.places == 0 {
             return None;
         }
         let at = self.waiting.iter().position(|known| known.id == seq)?;
@@ -179,7 +191,8 @@ impl Scheduler {
             return None;
         }
         room.blocks -= need;
-        let mut sequence = self.waiting.remove(at);
+        room.places -= 1;
+        let mut sequence = self.waiting.swap_remove(at);
         sequence.turn = Turn::Open;
         sequence.wants = None;
         self.take_path(&mut sequence, path, plan);

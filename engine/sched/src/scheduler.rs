@@ -52,7 +52,7 @@ pub struct Scheduler {
     pub(crate) policy: Policy,
     pub(crate) cache: PrefixCache,
     pub(crate) model: CostModel,
-    /// New sequences, and those that gave way.
+    /// New sequences, and those that gave way; in no order.
     pub(crate) waiting: Vec<Sequence>,
     /// In order of admission.
     pub(crate) running: Vec<Sequence>,

@@ -239,7 +239,8 @@ fn a_long_prompt_is_cut_to_what_the_tightest_stream_bears() {
         assert_eq!(prefilled(&streams.step()), 18);
     }
     // Without a time per token a step may take 2.5 times what it takes without the chunk: 55 ms, so 33; 32 are allowed.
-    let mut streams = Streams::new(6, &limits(), &Policy::default(), |_| {});
+    let bearable = Policy { step_stretch_max: 2.5, ..Policy::default() };
+    let mut streams = Streams::new(6, &limits(), &bearable, |_| {});
     streams.scheduler.submit(request(99, 2_000, 1, ms(0))).unwrap();
     assert_eq!(prefilled(&streams.step()), 32);
 }
