@@ -143,13 +143,10 @@ impl Running {
                 self.watch.delta();
                 Outcome::Text(delta)
             }
-            Some(EngineEvent::Finished(finished)) => {
-                self.watch.finished(&finished);
-                match convert::ending(finished.reason.clone()) {
-                    Ok(ending) => Outcome::Ended(ending, finished),
-                    Err(error) => Outcome::Failed(error),
-                }
-            }
+            Some(EngineEvent::Finished(finished)) => match convert::ending(finished.reason.clone()) {
+                Ok(ending) => Outcome::Ended(ending, finished),
+                Err(error) => Outcome::Failed(error),
+            },
             None => Outcome::Failed(ApiError::of(table::INTERNAL, "the reply ended without a finish")),
         }
     }

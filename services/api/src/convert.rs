@@ -179,7 +179,7 @@ pub(crate) fn finish(reason: &FinishReason) -> wire::Finish {
 }
 
 /// Mean time per output token after the first.
-pub(crate) fn tpot(decode: Duration, usage: &Usage) -> Option<Duration> {
+fn tpot(decode: Duration, usage: &Usage) -> Option<Duration> {
     let gaps = u32::try_from(usage.completion_tokens.saturating_sub(1)).unwrap_or(u32::MAX);
     (gaps > 0).then(|| decode / gaps)
 }

@@ -11,6 +11,7 @@ mod chat_options;
 mod connections;
 mod context;
 mod convert;
+mod engine_times;
 mod error;
 mod error_table;
 mod extract;

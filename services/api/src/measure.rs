@@ -1,12 +1,12 @@
 //! How long did it take and how did it end? The recorder, and one watch for each running request.
 
-use crate::convert;
+use crate::engine_times;
 use crate::error::ApiError;
 use crate::metric_names as names;
 use crate::state::Shared;
 use answer::FinalReport;
-use budgets::{Moment, Stage};
-use engine::{Engine, EngineStats, FinishReason, Finished, Timing, Usage};
+use budgets::Moment;
+use engine::{Engine, EngineStats, FinishReason};
 use index::Index;
 use metrics::{counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
@@ -68,25 +68,6 @@ impl Metrics {
         self.record(|| histogram!(names::SEARCH_SECONDS).record(took));
     }
 
-    /// An engine request that ended; one that never had a token has no first-token time.
-    fn engine(&self, timing: &Timing, usage: &Usage) {
-        let model = self.model.clone();
-        let seconds =
-            |name: &'static str, took: Duration| histogram!(name, "model_name" => model.clone()).record(took);
-        self.record(|| {
-            seconds(names::ENGINE_QUEUE, timing.queue);
-            seconds(names::ENGINE_E2E, timing.queue + timing.prefill + timing.decode);
-            if let Some(first) = timing.first_token {
-                seconds(names::ENGINE_TTFT, first);
-                seconds(names::ENGINE_PREFILL, timing.prefill);
-                seconds(names::ENGINE_DECODE, timing.decode);
-            }
-            if let Some(tpot) = convert::tpot(timing.decode, usage) {
-                seconds(names::ENGINE_TPOT, tpot);
-            }
-        });
-    }
-
     fn answer(&self, report: &FinalReport) {
         self.record(|| {
             counter!(names::ANSWERS, "finish" => report.finish.name()).increment(1);
@@ -99,13 +80,6 @@ impl Metrics {
             counter!(names::UNGROUNDED).increment(u64::from(!report.grounded));
             counter!(names::DEGRADED).increment(u64::from(!report.degraded.is_empty()));
         });
-        let spent = |stage| report.timeline.get(stage);
-        if let Some(prefill) = spent(Stage::Prefill) {
-            let queue = spent(Stage::Queue).unwrap_or_default();
-            let decode = spent(Stage::Decode).unwrap_or_default();
-            let first_token = report.first_token.map(|_| queue + prefill);
-            self.engine(&Timing { queue, prefill, decode, first_token }, &report.usage);
-        }
     }
 
     /// Takes in what the engine's steps did, before its ring forgets them, and folds samples into buckets.
@@ -124,6 +98,9 @@ impl Metrics {
                 histogram!(names::ITERATION_TOKENS, "model_name" => self.model.clone())
                     .record(lossy(tokens as u64));
                 histogram!(names::STEP_SECONDS).record(record.measured);
+                if !record.predicted.is_zero() {
+                    histogram!(names::PREDICTED_SECONDS).record(record.predicted);
+                }
                 histogram!(names::PLAN_SECONDS).record(record.planned);
             }
         });
@@ -135,14 +112,15 @@ impl Metrics {
     /// The text that Prometheus reads.
     pub(crate) fn scrape(&self, engine: &Engine, index: &Index) -> String {
         self.count_steps(engine);
+        let stats = engine.stats();
         self.record(|| {
-            self.engine_figures(&engine.stats());
+            self.engine_figures(&stats);
             let index = index.info();
             gauge!(names::INDEX_GENERATION).set(lossy(index.generation));
             gauge!(names::INDEX_DOCUMENTS).set(lossy(index.documents as u64));
             gauge!(names::INDEX_PASSAGES).set(lossy(index.passages as u64));
         });
-        self.handle.render()
+        self.handle.render() + &engine_times::render(&stats.histograms, &self.model)
     }
 
     /// The engine keeps its own counts; they are copied as they stand.
@@ -299,10 +277,6 @@ impl ChatWatch {
 
     pub(crate) fn delta(&mut self) {
         self.flight.delta();
-    }
-
-    pub(crate) fn finished(&self, finished: &Finished) {
-        self.flight.shared.metrics.engine(&finished.timing, &finished.usage);
     }
 
     pub(crate) fn error_in_stream(&self, error: &ApiError) {

@@ -14,6 +14,7 @@ pub(crate) const PREEMPTIONS: &str = "vllm:num_preemptions_total";
 pub(crate) const ITERATION_TOKENS: &str = "vllm:iteration_tokens_total";
 pub(crate) const SUCCESS: &str = "vllm:request_success_total";
 pub(crate) const ENGINE_TTFT: &str = "vllm:time_to_first_token_seconds";
+pub(crate) const ENGINE_GAP: &str = "vllm:inter_token_latency_seconds";
 pub(crate) const ENGINE_TPOT: &str = "vllm:request_time_per_output_token_seconds";
 pub(crate) const ENGINE_E2E: &str = "vllm:e2e_request_latency_seconds";
 pub(crate) const ENGINE_QUEUE: &str = "vllm:request_queue_time_seconds";
@@ -42,6 +43,7 @@ pub(crate) const STEPS_FAILED: &str = "riposte_engine_steps_failed_total";
 pub(crate) const STEP_MICROSECONDS: &str = "riposte_engine_step_microseconds_total";
 pub(crate) const STEP_TOKENS: &str = "riposte_engine_step_tokens_total";
 pub(crate) const STEP_SECONDS: &str = "riposte_engine_step_seconds";
+pub(crate) const PREDICTED_SECONDS: &str = "riposte_engine_step_predicted_seconds";
 pub(crate) const PLAN_SECONDS: &str = "riposte_engine_step_planning_seconds";
 pub(crate) const COST_ERROR: &str = "riposte_engine_cost_error_ratio";
 pub(crate) const EVICTIONS: &str = "riposte_kv_blocks_evicted_total";
@@ -81,12 +83,6 @@ fn describe_engine() {
     describe_counter!(PREEMPTIONS, "Sequences that gave way to more urgent ones and were queued again.");
     describe_histogram!(ITERATION_TOKENS, "Tokens computed in a step.");
     describe_counter!(SUCCESS, "Ended engine requests: stop, length, abort (cancelled or expired) or error.");
-    describe_histogram!(ENGINE_TTFT, "Submission to first token.");
-    describe_histogram!(ENGINE_TPOT, "Mean time per output token after the first.");
-    describe_histogram!(ENGINE_E2E, "Submission to last token.");
-    describe_histogram!(ENGINE_QUEUE, "Submission to the first step that computed something.");
-    describe_histogram!(ENGINE_PREFILL, "From there to the first token.");
-    describe_histogram!(ENGINE_DECODE, "First token to last.");
     describe_counter!(FINISHED, "Ended engine requests by exact reason.");
     describe_counter!(QUEUE_FULL, "Requests refused because the engine's queue was full.");
     describe_counter!(STEPS, "Engine steps.");
@@ -94,6 +90,7 @@ fn describe_engine() {
     describe_counter!(STEP_MICROSECONDS, "Time spent in engine steps, microseconds.");
     describe_counter!(STEP_TOKENS, "Tokens computed in engine steps, by phase.");
     describe_histogram!(STEP_SECONDS, "Time of a step in the runner.");
+    describe_histogram!(PREDICTED_SECONDS, "Time of a step in the runner, as the cost model expected it.");
     describe_histogram!(PLAN_SECONDS, "Time of planning a step.");
     describe_gauge!(
         COST_ERROR,

@@ -1,6 +1,6 @@
 //! What of the engine shows through the API: probabilities, forms, the prefix cache, and figures that a client can check?
 
-use crate::client::{Events, get, post, router, send, send_json};
+use crate::client::{Events, get, idle, post, router, send, send_json};
 use crate::rig::{MODEL, Rig, limits};
 use axum::Router;
 use axum::http::StatusCode;
@@ -25,8 +25,9 @@ async fn probabilities_cover_the_reply_byte_by_byte() {
     };
     let logprobs = reply.choices[0].logprobs.as_ref().unwrap();
     assert_eq!(of(logprobs), "héllo".as_bytes());
-    // A token of the scripted model is a byte, and half a letter is no text.
-    assert_eq!(logprobs.content[1].token, "\u{fffd}");
+    // A token of the scripted model is a byte, and half a letter is spelt out.
+    assert_eq!(logprobs.content[1].token, r"\xc3");
+    assert_eq!(logprobs.content[1].token_id, 0xc3);
     let mut streamed = more;
     streamed["stream"] = json!(true);
     let request = post("/v1/chat/completions", chat("héllo", streamed).to_string(), &[]);
@@ -53,14 +54,18 @@ async fn a_form_is_kept_or_refused_by_the_name_of_its_field() {
         (json!({ "logit_bias": { "x": 1 } }), "logit_bias"),
         (json!({ "top_logprobs": 2 }), "top_logprobs"),
         (json!({ "min_tokens": 5, "max_tokens": 4 }), "min_tokens"),
+        (json!({ "min_tokens": 2000 }), "min_tokens"),
+        (json!({ "logit_bias": { "1": 101 } }), "logit_bias"),
+        // The byte codec knows 260 tokens.
+        (json!({ "logit_bias": { "260": 1 } }), "logit_bias"),
+        (json!({ "structured_outputs": { "grammar": "root ::= x" } }), "structured_outputs.grammar"),
+        (json!({ "response_format": { "type": "poem" } }), "response_format.type"),
     ];
     for (more, param) in refused {
         let reply = ask(more).await;
-        assert_eq!((reply.status, &reply.json()["error"]["param"]), (StatusCode::BAD_REQUEST, &json!(param)));
+        assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{}", reply.text);
+        assert_eq!(reply.json()["error"]["param"], json!(param), "{}", reply.text);
     }
-    // The byte codec knows 260 tokens.
-    assert_eq!(ask(json!({ "logit_bias": { "260": 1 } })).await.status, StatusCode::BAD_REQUEST);
-    assert_eq!(ask(json!({ "response_format": { "type": "poem" } })).await.status, StatusCode::BAD_REQUEST);
 }
 
 async fn cached(router: &Router, path: &str, body: &Value, key: Option<&str>) -> (u64, u64) {
@@ -151,6 +156,7 @@ async fn the_figures_agree_with_what_a_client_measures() {
         prompt - of("vllm:prefix_cache_hits_total").await as u64 + made - requests as u64
     );
     assert_eq!(of("riposte_text_gap_seconds_count{kind=\"chat\"}").await, f64::from(pieces));
+    assert_eq!(of("vllm:inter_token_latency_seconds_count").await as u64, made - requests as u64);
     // What the server times lies within what the client times, and each first token took its pace.
     let (server_first, server_whole) =
         (of("vllm:time_to_first_token_seconds_sum").await, of("vllm:e2e_request_latency_seconds_sum").await);
@@ -160,4 +166,28 @@ async fn the_figures_agree_with_what_a_client_measures() {
     // The client's extra time is the router's and the test's own: small beside the whole.
     assert!(whole - server_whole < whole * 0.5, "{server_whole} of {whole}");
     assert!(of("riposte_engine_step_seconds_count").await >= made as f64 - 1.0);
+    // From the first token on, a request is all gaps: their sum and the first tokens' times are the whole.
+    let gaps = of("vllm:inter_token_latency_seconds_sum").await;
+    assert!(
+        (server_first + gaps - server_whole).abs() < 1e-6,
+        "{server_first} + {gaps} is not {server_whole}"
+    );
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_is_in_the_figures_of_those_who_were_served() {
+    let rig = Rig::with(Duration::from_millis(50), limits());
+    let router = router(&rig);
+    let request = chat("many words to say again", json!({ "stream": true })).to_string();
+    let mut events = Events::open(&router, post("/v1/chat/completions", request, &[])).await;
+    while !events.next().await.unwrap().1.contains(r#""content":"m""#) {}
+    assert_eq!(figure(&router, "vllm:time_to_first_token_seconds_count").await, 1.0);
+    drop(events);
+    idle(&rig.state.engine).await;
+    assert_eq!(figure(&router, "vllm:e2e_request_latency_seconds_count").await, 1.0);
+    assert_eq!(
+        figure(&router, "vllm:request_success_total{model_name=\"scripted\",finished_reason=\"abort\"}")
+            .await,
+        1.0
+    );
 }
