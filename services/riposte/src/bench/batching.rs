@@ -71,7 +71,7 @@ pub async fn run(args: &SchedulingArgs, config: &Config) -> Result<Found, Failur
     for _ in 0..args.rounds {
         for (batching, runs) in [Batching::Static, Batching::Continuous].into_iter().zip(&mut runs) {
             // Without the prefix cache, so that the rounds are alike and batching alone differs.
-            let policy = Policy { batching, prefix_cache: false, ..Policy::default() };
+            let policy = Policy { batching, prefix_cache: false, ..config.engine.policy() };
             let rig = Rig::start(config, &limits, &policy)?;
             let words = Words::load(&rig.engine)?;
             let job = |(nth, (prompt, output)): (usize, &(usize, usize))| Job {

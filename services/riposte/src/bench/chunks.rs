@@ -55,7 +55,7 @@ pub async fn run(args: &SchedulingArgs, config: &Config) -> Result<Found, Failur
     let mut runs: [Vec<Run>; 2] = [Vec::new(), Vec::new()];
     for _ in 0..args.rounds {
         for (chunked, runs) in [false, true].into_iter().zip(&mut runs) {
-            let policy = Policy { chunked_prefill: chunked, ..Policy::default() };
+            let policy = Policy { chunked_prefill: chunked, ..config.engine.policy() };
             let rig = Rig::start(config, &limits, &policy)?;
             let words = Words::load(&rig.engine)?;
             let mut jobs: Vec<Job> = (0..STREAMS)

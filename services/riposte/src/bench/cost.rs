@@ -7,7 +7,7 @@ use crate::cli::SchedulingArgs;
 use crate::config::Config;
 use crate::failure::Failure;
 use budgets::Limits;
-use engine::{Policy, StepRecord};
+use engine::StepRecord;
 use serde_json::json;
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ pub async fn run(args: &SchedulingArgs, config: &Config) -> Result<Found, Failur
     let mut runs = Vec::new();
     let mut steps = Vec::new();
     for _ in 0..args.rounds {
-        let rig = Rig::start(config, &limits, &Policy::default())?;
+        let rig = Rig::start(config, &limits, &config.engine.policy())?;
         let words = Words::load(&rig.engine)?;
         rig.run(jobs(&words, args.requests)).await?;
         let records = rig.engine.step_records(0);

@@ -59,7 +59,7 @@ pub async fn run(args: &SchedulingArgs, config: &Config) -> Result<Found, Failur
     let mut runs: [[Vec<Run>; 2]; 2] = Default::default();
     for _ in 0..args.rounds {
         for (at, prefix_cache) in [false, true].into_iter().enumerate() {
-            let policy = Policy { prefix_cache, ..Policy::default() };
+            let policy = Policy { prefix_cache, ..config.engine.policy() };
             let rig = Rig::start(config, &limits, &policy)?;
             let words = Words::load(&rig.engine)?;
             runs[0][at].push(Run::of(&conversations(&rig, &words).await?));
