@@ -3,6 +3,7 @@
 use super::{Bench, RUNNER, STEP, limits, read, read_reason, request};
 use crate::{ByteCodec, Constraint, Event, FinishReason, GenerateRequest, Histogram, Sampling, SubmitError};
 use sched::{Drawn, FakeFailure, FakeRunner, RunError, Runner, RunnerLimits, SeqId, StepOutput, StepPlan};
+use std::time::Duration;
 
 /// Draws the first allowed token of `a`, `b`, end; and tells the probabilities of two.
 struct Obedient;
@@ -175,7 +176,7 @@ fn times_count_from_submission_and_include_those_who_left() {
     let counts = [&times.first_token, &times.token_gap, &times.queue, &times.prefill, &times.total];
     assert_eq!(counts.map(Histogram::count), [2, 3 + 1, 2, 2, 2]);
     // The clock stands still within a step, so a first token that comes with the first step took no time.
-    assert_eq!(times.first_token.sum(), STEP * 0);
+    assert_eq!(times.first_token.sum(), Duration::ZERO);
     assert_eq!(times.token_gap.sum(), STEP * 4);
     assert_eq!(times.decode.sum(), STEP * 3 + STEP);
     assert_eq!(times.token_mean.sum(), STEP * 2);

@@ -13,7 +13,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8081".to_string());
     let pace = Duration::from_millis(arguments.next().map_or(Ok(3), |text| text.parse())?);
-    let mut rig = Rig::new(&Parts { documents: rig::handbook(), pace, limits: rig::limits() });
+    let mut rig =
+        Rig::new(&Parts { documents: rig::handbook(), pace, limits: rig::limits(), failing_at: None });
     rig.state.sample_questions = [
         "Why does the KV cache grow with every token?",
         "When does speculative decoding pay?",

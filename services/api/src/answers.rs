@@ -30,6 +30,7 @@ use std::sync::Arc;
     post, path = "/v1/answer", tag = "answers",
     params(
         ("x-slo-total-ms" = Option<u64>, Header, description = "Limit on the whole answer; the tighter of header and body applies"),
+        ("x-slo-tpot-ms" = Option<u64>, Header, description = "Longest mean time between tokens; it bounds the prefill of others that joins this answer's steps"),
         ("x-slo-ttft-ms" = Option<u64>, Header, description = "Limit on the time to the first token; the tighter of header and body applies"),
     ),
     request_body = wire::AnswerRequest,

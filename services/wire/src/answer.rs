@@ -28,7 +28,7 @@ pub struct Message {
     pub content: String,
 }
 
-/// Time limits in milliseconds, counted from the arrival of the request. The headers `x-slo-ttft-ms` and
+/// Time limits in milliseconds, counted from the arrival of the request. The headers `x-slo-ttft-ms`, `x-slo-tpot-ms` and
 /// `x-slo-total-ms` mean the same; the tighter of the two applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -37,7 +37,8 @@ pub struct Slo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub ttft_ms: Option<u64>,
-    /// Mean time per output token after the first. Measured and reported; nothing is cut for it.
+    /// Mean time per output token after the first. While the answer streams, other prompts are computed in pieces that
+    /// keep its steps within this; it ends no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub tpot_ms: Option<u64>,

@@ -7,6 +7,7 @@ mod answers;
 mod chat;
 mod client;
 mod errors;
+mod failures;
 mod features;
 mod operations;
 mod rig;

@@ -11,7 +11,7 @@ use engine::{
     ByteCodec, ChatMessage, Codec, CodecError, Constraint, Engine, EngineModel, Grammar, Policy, TokenId,
 };
 use index::{Embed, EmbedError, Index};
-use sched::{FakeRunner, RunnerLimits};
+use sched::{FakeFailure, FakeRunner, RunError, RunnerLimits};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub struct Parts {
     pub pace: Duration,
     /// All bounds.
     pub limits: Limits,
+    /// The engine's step, from 0, at which the device is lost.
+    pub failing_at: Option<usize>,
 }
 
 /// A service with a scripted model.
@@ -58,6 +60,9 @@ impl Rig {
             std::thread::sleep(pace);
             reply(prompt)
         });
+        let lost = || FakeFailure::Error(RunError::Device("lost on purpose".to_string()));
+        let runner =
+            parts.failing_at.into_iter().fold(runner, |runner, step| runner.failing_at(step, lost()));
         let codec: Arc<dyn Codec> = Arc::new(TripCodec(ByteCodec::new()));
         let runner = Box::new(runner);
         let model = EngineModel { id: MODEL.to_string(), runner, codec, calibration: Duration::ZERO };
@@ -97,11 +102,20 @@ impl Rig {
 
     /// Three small documents.
     pub fn with(pace: Duration, limits: Limits) -> Rig {
+        Rig::over_documents(pace, limits, None)
+    }
+
+    /// Three small documents and a device that is lost in one step.
+    pub fn failing_at(step: usize) -> Rig {
+        Rig::over_documents(Duration::ZERO, limits(), Some(step))
+    }
+
+    fn over_documents(pace: Duration, limits: Limits, failing_at: Option<usize>) -> Rig {
         let documents = TempDir::new().expect("a folder");
         for (name, text) in DOCUMENTS {
             std::fs::write(documents.path().join(name), text).expect("a document is written");
         }
-        Rig::new(&Parts { documents: documents.path().to_path_buf(), pace, limits })
+        Rig::new(&Parts { documents: documents.path().to_path_buf(), pace, limits, failing_at })
     }
 
     /// Three small documents and a model that takes no time.
