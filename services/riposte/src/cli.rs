@@ -65,6 +65,8 @@ pub enum Command {
     Bench(BenchCommand),
     /// Load a running server and report latency percentiles
     Loadtest(LoadArgs),
+    /// Replay a trace of requests through the scheduler on a virtual clock: hours of traffic in seconds
+    Simulate(SimulateArgs),
 }
 
 /// Which model computes, and with what.
@@ -277,6 +279,86 @@ pub struct LoadArgs {
     pub json: Option<PathBuf>,
 }
 
+/// `riposte simulate`
+#[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
+pub struct SimulateArgs {
+    /// File with the trace
+    #[arg(long, value_name = "FILE")]
+    pub trace: PathBuf,
+    /// How the trace is written [default: mooncake for .jsonl files, else azure]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<SimulateFormat>,
+    /// All lengths are divided by this
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..).map(usize::from))]
+    pub scale: usize,
+    /// When requests come
+    #[arg(long, value_name = "WHEN", default_value = "recorded")]
+    pub arrivals: SimulateArrivals,
+    /// Requests per second, on average [default: as recorded]
+    #[arg(long, value_name = "R")]
+    pub rate: Option<f64>,
+    /// Seed of tokens, Poisson arrivals and noise
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Replay only so many requests, from the first on
+    #[arg(long, value_name = "N")]
+    pub requests: Option<usize>,
+    /// KV blocks of 16 tokens [default: what 512 MiB hold for the default model]
+    #[arg(long, value_name = "N", default_value_t = 2_730)]
+    pub blocks: usize,
+    /// Longest sequence that the model takes, in tokens
+    #[arg(long, value_name = "N", default_value_t = 32_768)]
+    pub context_tokens: usize,
+    /// Keep nothing of earlier prompts
+    #[arg(long)]
+    pub no_prefix_cache: bool,
+    /// Let whole batches wait for their longest sequence
+    #[arg(long = "static")]
+    pub static_batches: bool,
+    /// Compute each prompt in one step
+    #[arg(long)]
+    pub no_chunks: bool,
+    /// Spread of a step's time around the predicted, as a share of it
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub noise: f64,
+    /// A good answer has its first token by then
+    #[arg(long, value_name = "MS", default_value_t = 2_000)]
+    pub ttft_ms: u64,
+    /// A good answer takes at most this long per token after the first, on average
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    pub tpot_ms: u64,
+    /// Time of each step in microseconds: of the step itself, a prefill token, a chunk, a draw after a chunk, a position
+    /// read by a prefill token, a decode row, a position read by a decode row [default: of the default model on two cores]
+    #[arg(long, value_name = "US,...", value_delimiter = ',', default_values_t = DEFAULT_COST_US)]
+    pub cost_us: Vec<f64>,
+    /// Print the figures as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What the default model's steps take on two cores when nothing else runs: fitted to the speeds of prefill at 128, 512
+/// and 2,048 tokens and of decode at 1 and 16 rows in docs/reports/2026-11-30-engine.md.
+const DEFAULT_COST_US: [f64; 7] = [12_000.0, 730.0, 0.0, 0.0, 1.2, 2_500.0, 1.0];
+
+/// Formats of traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SimulateFormat {
+    /// CSV of TIMESTAMP, ContextTokens, GeneratedTokens
+    Azure,
+    /// JSONL with timestamp, input_length, output_length, hash_ids
+    Mooncake,
+}
+
+/// Times of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SimulateArrivals {
+    /// As in the trace, stretched to `--rate`
+    Recorded,
+    /// Independent of each other
+    Poisson,
+}
+
 impl Cli {
     /// The configuration values that the flags set.
     pub fn overrides(&self) -> Vec<Override> {
@@ -294,7 +376,9 @@ impl Cli {
             Command::Eval(EvalCommand::Answers(args)) => (None, None, Some(&args.model)),
             Command::Eval(EvalCommand::Handbook(args)) => (None, None, Some(&args.model)),
             Command::Bench(BenchCommand::Scheduling(args)) => (None, None, Some(&args.model)),
-            Command::Models(_) | Command::Config(_) | Command::Loadtest(_) => (None, None, None),
+            Command::Models(_) | Command::Config(_) | Command::Loadtest(_) | Command::Simulate(_) => {
+                (None, None, None)
+            }
         };
         if let Command::Demo(args) = &self.command {
             set("--data", "demo.data", path(args.data.as_ref()));

@@ -16,6 +16,7 @@ mod index_cmd;
 mod load_cmd;
 mod models_cmd;
 mod serve;
+mod simulate_cmd;
 mod ui;
 
 use clap::Parser as _;
@@ -56,6 +57,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Eval(EvalCommand::Handbook(args)) => wait(eval::handbook::run(args, config)),
         Command::Bench(BenchCommand::Scheduling(args)) => wait(bench::scheduling(args, config)),
         Command::Loadtest(args) => wait(load_cmd::run(args)),
+        Command::Simulate(args) => simulate_cmd::run(args, config),
     }
 }
 
