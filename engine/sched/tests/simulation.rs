@@ -217,9 +217,10 @@ fn setting(random: &mut Random) -> (RunnerLimits, Limits, Policy, Faults) {
         step_stretch_max: 1.0 + 3.0 * random.unit(),
         patience: STEP.mul_f64(*random.pick(&[0.0, 10.0, 200.0, 3_000.0])),
     };
-    let faults = match random.chance(0.5) {
-        true => Faults { noise: 0.2, slow_share: 0.03, slow_factor: 20.0, fail_share: 0.02 },
-        false => Faults::default(),
+    let faults = match random.between(0, 3) {
+        0 | 1 => Faults::default(),
+        2 => Faults { noise: 0.2, slow_share: 0.03, slow_factor: 20.0, fail_share: 0.02 },
+        _ => Faults { noise: 0.5, slow_share: 0.2, slow_factor: 5.0, fail_share: 0.15 },
     };
     (runner, limits, policy, faults)
 }
