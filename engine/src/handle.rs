@@ -158,10 +158,11 @@ impl Engine {
             return Err(SubmitError::ShuttingDown);
         }
         settings::check(&request, &inner.limits, &inner.runner)?;
+        let place = shared.take_place().map_err(|waiting| SubmitError::QueueFull { waiting })?;
+        // With a place in hand: a queue that is full costs no preparation.
         let constraint = request.constraint.as_ref().map(|constraint| inner.codec.constrain(constraint));
         let grammar =
             constraint.transpose().map_err(|error| SubmitError::InvalidConstraint(error.to_string()))?;
-        let place = shared.take_place().map_err(|waiting| SubmitError::QueueFull { waiting })?;
         // One delta a token, one for what was held back, one end: a reader that is slow holds up nobody.
         let (events, received) = mpsc::channel(request.output_tokens_max + 2);
         let submission = Submission { request, submitted: inner.clock.now(), events, grammar, place, live };
