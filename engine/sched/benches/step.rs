@@ -113,7 +113,19 @@ fn running_256(bencher: Bencher<'_, '_>, prompt_tokens: usize) {
     measure(bencher, Bench::new(prompt_tokens, 0));
 }
 
-/// The same with as many more in the queue.
+/// Decodes alone: nobody ends and nobody begins.
+#[divan::bench(args = [512, 2_048], sample_count = 1_000, sample_size = 1)]
+fn decodes_256(bencher: Bencher<'_, '_>, prompt_tokens: usize) {
+    let mut bench = Bench::new(prompt_tokens, 0);
+    while bench.scheduler.running() > 0 {
+        bench.step();
+    }
+    (0..RUNNING).for_each(|_| bench.ask(16 * OUTPUT_TOKENS));
+    (0..OUTPUT_TOKENS).for_each(|_| assert_eq!(bench.step(), 0));
+    measure(bencher, bench);
+}
+
+/// The same as `running_256` with as many more in the queue.
 #[divan::bench(args = [256, 1_024], sample_count = 1_000, sample_size = 1)]
 fn waiting(bencher: Bencher<'_, '_>, waiting: usize) {
     measure(bencher, Bench::new(512, waiting));
