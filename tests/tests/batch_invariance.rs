@@ -4,11 +4,14 @@
 #![allow(clippy::print_stderr, reason = "what the mixes covered is the point of a printed line")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-use exec::{DeviceRunner, LoadOptions, Tokenizer, load};
+use exec::{DeviceRunner, LoadOptions, Loaded, Tokenizer, load};
 use kernels::Isa;
-use sched::{BlockCopy, BlockId, Draw, Drawn, RowPlan, Runner, Sampling, SeqId, Span, StepPlan, TokenId};
+use sched::{BlockCopy, BlockId, Draw, RowPlan, Runner, Sampling, SeqId, Span, StepPlan, TokenId};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+#[path = "batch_invariance/scheduled.rs"]
+mod scheduled;
 
 const MODEL: &str = "smollm2-135m-instruct";
 const BLOCK: usize = 16;
@@ -97,9 +100,9 @@ fn requests(tokenizer: &Tokenizer, chance: &mut Chance) -> Vec<Request> {
 /// What must not change: tokens, and probabilities bit by bit.
 type Output = Vec<(TokenId, u32, Vec<(TokenId, u32)>)>;
 
-fn record(drawn: &Drawn) -> (TokenId, u32, Vec<(TokenId, u32)>) {
-    let top = drawn.top.iter().map(|(token, logprob)| (*token, logprob.to_bits())).collect();
-    (drawn.token, drawn.logprob.to_bits(), top)
+fn record(token: TokenId, logprob: f32, top: &[(TokenId, f32)]) -> (TokenId, u32, Vec<(TokenId, u32)>) {
+    let top = top.iter().map(|(token, logprob)| (*token, logprob.to_bits())).collect();
+    (token, logprob.to_bits(), top)
 }
 
 /// The whole prompt in one row, then token by token, with nothing beside.
@@ -111,7 +114,7 @@ fn alone(runner: &mut DeviceRunner, request: &Request) -> Output {
         let drawn = runner.run(&StepPlan { copies: Vec::new(), rows }).unwrap().drawn;
         start = tokens.len();
         tokens.push(drawn[0].token);
-        output.push(record(&drawn[0]));
+        output.push(record(drawn[0].token, drawn[0].logprob, &drawn[0].top));
     }
     output
 }
@@ -247,23 +250,39 @@ fn mixed(
         for drawn in &output.drawn {
             let one = &mut live[drawn.seq.0 as usize];
             one.tokens.push(drawn.token);
-            one.output.push(record(drawn));
+            one.output.push(record(drawn.token, drawn.logprob, &drawn.top));
         }
     }
     live.into_iter().map(|one| one.output).collect()
 }
 
+/// A model, requests to it, and what comes of each alone.
+struct Bench {
+    loaded: Loaded,
+    requests: Vec<Request>,
+    expected: Vec<Output>,
+    chance: Chance,
+}
+
+impl Bench {
+    fn open(isa: Isa) -> Option<Self> {
+        let files = tests::weights(MODEL)?;
+        let options = LoadOptions { threads: 2, kv_bytes: 64 << 20, isa };
+        let mut loaded = load(files.weights(), &options).unwrap();
+        let runner = &mut loaded.runner;
+        assert!(runner.limits().blocks_total >= BLOCKS as usize && runner.limits().block_tokens == BLOCK);
+        let mut chance = Chance(3);
+        let requests = requests(&loaded.tokenizer, &mut chance);
+        let expected: Vec<Output> = requests.iter().map(|request| alone(runner, request)).collect();
+        // Outputs that were all the same would prove nothing.
+        assert!((1..expected.len()).all(|at| expected[..at].iter().all(|other| *other != expected[at])));
+        Some(Self { loaded, requests, expected, chance })
+    }
+}
+
 fn check(isa: Isa, mixes: usize) -> Option<Covered> {
-    let files = tests::weights(MODEL)?;
-    let options = LoadOptions { threads: 2, kv_bytes: 64 << 20, isa };
-    let mut loaded = load(files.weights(), &options).unwrap();
+    let Bench { mut loaded, requests, expected, mut chance } = Bench::open(isa)?;
     let runner = &mut loaded.runner;
-    assert!(runner.limits().blocks_total >= BLOCKS as usize && runner.limits().block_tokens == BLOCK);
-    let mut chance = Chance(3);
-    let requests = requests(&loaded.tokenizer, &mut chance);
-    let expected: Vec<Output> = requests.iter().map(|request| alone(runner, request)).collect();
-    // Outputs that were all the same would prove nothing.
-    assert!((1..expected.len()).all(|at| expected[..at].iter().all(|other| *other != expected[at])));
     let mut covered = Covered::default();
     for mix in 0..mixes {
         // Families stay together more often than chance would have it, so that there are prefixes to hit.
@@ -294,4 +313,20 @@ fn nor_do_they_with_the_next_slower_instructions() {
     if let Some(isa) = slower {
         check(isa, 3);
     }
+}
+
+#[test]
+fn nor_do_they_when_the_scheduler_decides() {
+    let Some(bench) = Bench::open(Isa::detect()) else { return };
+    let Bench { mut loaded, requests, expected, mut chance } = bench;
+    let ends = loaded.tokenizer.end_tokens().to_vec();
+    let covered = scheduled::run(&mut loaded.runner, &requests, &expected, &ends, &mut chance);
+    eprintln!("scheduled as alone: {covered:?}");
+    assert!(covered.rows > covered.steps && covered.cut_chunks > 30 && covered.copies > 10, "{covered:?}");
+    assert!(covered.finished > 30 && covered.cut_short > 0, "{covered:?}");
+    let counts = covered.counts;
+    assert!(
+        counts.preemptions > 5 && counts.prefix_hit_tokens > 0 && counts.evicted_blocks > 0,
+        "{covered:?}"
+    );
 }
