@@ -35,6 +35,18 @@ eval-handbook OUT="docs/reports/handbook.md":
 eval-answers SQUAD *ARGS:
     cargo run --release -- eval answers --squad {{SQUAD}} {{ARGS}}
 
+# Each policy of the scheduler beside its alternative, on the real model.
+bench-scheduling *ARGS:
+    cargo run --release -- bench scheduling {{ARGS}}
+
+# Microseconds of one scheduling decision.
+bench-step:
+    cargo bench -p sched
+
+# A recorded trace through the scheduler on a virtual clock.
+simulate TRACE *ARGS:
+    cargo run --release -- simulate --trace {{TRACE}} {{ARGS}}
+
 # Load the server that runs on this machine.
 load *ARGS:
     cargo run --release -- loadtest {{ARGS}}
