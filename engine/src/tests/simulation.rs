@@ -4,18 +4,17 @@ use super::{RUNNER, STEP, limits, request};
 use crate::worker::Turn;
 use crate::{ByteCodec, Constraint, Event, FinishReason, GenerateRequest, Generation, Tenant};
 use budgets::{Clock, Deadline};
+use sched::sim::Random;
 use sched::{FakeFailure, FakeRunner, RunError};
 
-/// splitmix64 (Steele, Lea and Flood 2014): the same run for the same seed on every machine.
-struct Random(u64);
+/// Short for a number below a bound.
+trait Below {
+    fn below(&mut self, bound: u64) -> u64;
+}
 
-impl Random {
+impl Below for Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
+        self.bits() % bound
     }
 }
 
@@ -68,8 +67,8 @@ fn random_request(random: &mut Random, bench: &super::Bench) -> GenerateRequest 
 
 /// Runs one seed; counts what happened that is worth testing.
 fn simulate(seed: u64) -> [u64; 5] {
-    let mut random = Random(seed);
-    let mut letters = Random(seed + 1_000);
+    let mut random = Random::new(seed);
+    let mut letters = Random::new(seed + 1_000);
     // Half of the runs have blocks for little more than one request, so that requests give way to each other.
     let blocks_total = if seed.is_multiple_of(2) { RUNNER.blocks_total } else { 28 };
     let mut runner =
