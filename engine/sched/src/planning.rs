@@ -66,17 +66,35 @@ impl Scheduler {
         let Some((at, first)) = pressed.min_by_key(|(_, sequence)| sequence.urgency) else { return };
         let urgency = first.urgency;
         let path = self.cached_path(first);
-        let need = self.blocks_needed(first) - path.len() + self.cache.unlocked(&path) + self.spare(first);
         self.waiting[at].wants = None;
+        let fits = |scheduler: &Self| {
+            let first = &scheduler.waiting[at];
+            let need = scheduler.blocks_needed(first) - path.len() + scheduler.cache.unlocked(&path);
+            scheduler.places_taken() < scheduler.limits.running_sequences_max
+                && need + scheduler.spare(first) <= scheduler.blocks_unpromised()
+        };
         // Nobody gives way in vain.
-        if need > self.blocks_within_reach(urgency) {
+        if fits(self) || !self.fits_without_patient(&self.waiting[at], &path) {
             return;
         }
-        while self.places_taken() >= self.limits.running_sequences_max || need > self.blocks_unpromised() {
-            if self.give_way(urgency).is_none() {
-                return;
+        while !fits(self) && self.give_way(urgency).is_some() {}
+    }
+
+    /// Would `first`, which finds `path` in the tree, have its blocks if all that are more patient gave way? What they
+    /// share with those that stay would not be free.
+    fn fits_without_patient(&self, first: &Sequence, path: &[NodeId]) -> bool {
+        let mut stays = vec![false; self.blocks().total()];
+        let (mut sequences, mut used, mut promised) = (0, 0, 0);
+        for sequence in self.running.iter().filter(|sequence| sequence.urgency < first.urgency) {
+            sequences += 1;
+            promised += self.blocks_needed(sequence).saturating_sub(sequence.table.len());
+            for block in &sequence.table {
+                used += usize::from(!std::mem::replace(&mut stays[block.0 as usize], true));
             }
         }
+        let there = path.iter().filter(|node| stays[self.cache.block(**node).0 as usize]).count();
+        let need = self.blocks_needed(first) - there + first.spare(sequences);
+        need + used + promised <= self.blocks().total()
     }
 
     fn plan_decodes(&mut self, now: Moment, plan: &mut StepPlan) {
@@ -327,10 +345,8 @@ impl Scheduler {
         self.running.iter().filter(|sequence| sequence.turn != Turn::GaveWay).count()
     }
 
-    /// Blocks that stay free when a sequence is admitted again: without two for the next tokens of each that runs, it
-    /// would give way again at once, and what it computed anew would be lost.
     fn spare(&self, sequence: &Sequence) -> usize {
-        if sequence.started { 2 * self.places_taken() } else { 0 }
+        sequence.spare(self.places_taken())
     }
 
     /// Blocks that hold all known tokens of a sequence and the next one.
@@ -343,18 +359,6 @@ impl Scheduler {
                 .div_ceil(self.runner.block_tokens)
                 .min(self.runner.blocks_total),
         }
-    }
-
-    /// [`Scheduler::blocks_unpromised`] if all that are more patient gave way; more when these share blocks.
-    fn blocks_within_reach(&self, urgency: Urgency) -> usize {
-        let (mut freed, mut promised) = (0, 0);
-        for sequence in &self.running {
-            match sequence.urgency > urgency {
-                true => freed += sequence.table.len(),
-                false => promised += self.blocks_needed(sequence).saturating_sub(sequence.table.len()),
-            }
-        }
-        (self.cache.available() + freed).saturating_sub(promised)
     }
 
     /// Free and cached blocks less those that running sequences still need for what they know.

@@ -221,6 +221,12 @@ impl Sequence {
         self.drawn() > 0 && self.uncomputed() == 1
     }
 
+    /// Blocks that stay free when it is admitted again beside `running` others: without two for the next tokens of each,
+    /// it would give way again at once, and what it computed anew would be lost.
+    pub(crate) fn spare(&self, running: usize) -> usize {
+        if self.started { 2 * running } else { 0 }
+    }
+
     /// Nothing may be drawn after these many tokens.
     pub(crate) fn full(&self) -> bool {
         self.drawn() >= self.output_tokens_max

@@ -134,6 +134,19 @@ fn nobody_gives_way_in_vain() {
 }
 
 #[test]
+fn blocks_that_others_use_too_are_no_reason_to_give_way() {
+    // As before, but stream and patient sequence begin alike, and five of the patient one's blocks stay in use without
+    // it: it would free two or three beside one or two free ones, and the urgent one needs eight.
+    let policy = Policy { patience: Duration::from_millis(200), ..Policy::default() };
+    let (stream, mut patient) = (request(0, 20, 40, ms(0)), request(0, 21, 8, ms(300)));
+    patient.prompt[20] += 1;
+    let requests = vec![stream, patient, due(request(2, 30, 2, ms(310)), 170)];
+    let report = simulate(requests, &limits(), &policy);
+    assert_eq!((report.ends.completed, report.ends.expired), (2, [1, 0, 0]), "{report:?}");
+    assert_eq!(report.counts.preemptions, 0);
+}
+
+#[test]
 fn a_large_request_that_cannot_start_blocks_nobody_while_its_patience_lasts() {
     // A stream holds a third of the pool, the large one needs all but one block, the small ones fit beside the stream.
     let mut requests = vec![request(0, 16, 8, ms(0)), request(1, 56, 4, ms(1))];
@@ -196,11 +209,11 @@ struct Streams {
 }
 
 impl Streams {
-    fn new(streams: usize, limits: &Limits, policy: &Policy, change: impl Fn(&mut SeqRequest)) -> Self {
+    fn new(count: usize, limits: &Limits, policy: &Policy, change: impl Fn(&mut SeqRequest)) -> Self {
         let runner = RunnerLimits { blocks_total: 1_000, context_tokens_max: 4_000, ..RUNNER };
         let mut scheduler = Scheduler::new(runner, limits, policy);
         *scheduler.model_mut() = cost();
-        for nth in 0..streams {
+        for nth in 0..count {
             let mut stream = request(nth as u64, 1, 500, ms(0));
             change(&mut stream);
             scheduler.submit(stream).unwrap();
@@ -208,7 +221,7 @@ impl Streams {
         let clock = ManualClock::default();
         let mut streams = Self { scheduler, runner: FakeRunner::hashing(runner), clock };
         streams.step();
-        assert_eq!(streams.scheduler.running(), streams.scheduler.running());
+        assert_eq!((streams.scheduler.running(), streams.scheduler.waiting()), (count, 0));
         streams
     }
 
