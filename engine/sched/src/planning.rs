@@ -44,6 +44,7 @@ impl Scheduler {
         debug_assert!(self.in_flight.is_empty(), "the step before was neither committed nor failed");
         self.in_flight.clear();
         self.running.iter_mut().for_each(|sequence| sequence.turn = Turn::Open);
+        self.let_go_of_the_late(now);
         let mut plan = StepPlan::default();
         // Whole batches: nobody joins before the last of the batch has ended.
         let open = self.policy.batching == Batching::Continuous || self.running.is_empty();
@@ -54,6 +55,23 @@ impl Scheduler {
         self.plan_prefills(now, open, &mut plan);
         self.requeue();
         plan
+    }
+
+    /// A first token that would come too late even if nothing else were computed is urgent no more. Least slack alone
+    /// would put what is lost before what can still be in time, and under overload hardly anyone would be.
+    fn let_go_of_the_late(&mut self, now: Moment) {
+        let block_tokens = self.runner.block_tokens;
+        for at in 0..self.waiting.len() {
+            if self.waiting[at].seems_late(now) {
+                // What it would find in the tree need not be computed.
+                let found = self.cached_path(&self.waiting[at]).len() * block_tokens;
+                self.waiting[at].wait_longer(found, &self.model);
+                self.waiting[at].give_up_when_late(found, &self.model, now);
+            }
+        }
+        for sequence in self.running.iter_mut().filter(|sequence| sequence.seems_late(now)) {
+            sequence.give_up_when_late(sequence.computed, &self.model, now);
+        }
     }
 
     /// Preempts patient sequences for waiting ones whose deadline leaves no more time to wait. Those that still have time
@@ -148,6 +166,7 @@ impl Scheduler {
             if let Some(row) = plan.rows.last().filter(|_| planned > 0) {
                 row.add_to(&mut room.shape);
                 room.prefill_tokens = room.prefill_tokens.saturating_sub(planned);
+                room.limit = room.limit.min(self.running[at].time_left(now));
             }
         }
     }
@@ -168,12 +187,12 @@ impl Scheduler {
     }
 
     /// How long the step may take: as long as the most impatient stream in it bears, and no longer than the nearest
-    /// deadline of a running sequence, because a step cannot be broken off.
+    /// deadline that a running sequence can keep, because a step cannot be broken off.
     fn step_limit(&self, now: Moment, decodes: &StepShape) -> Duration {
         let bearable = self.model.predict(decodes).mul_f64(self.policy.step_stretch_max);
         let in_step = self.running.iter().filter(|sequence| sequence.turn == Turn::Planned);
         let streams = in_step.map(|sequence| sequence.tpot.unwrap_or(bearable)).min();
-        let dues = self.running.iter().filter_map(|sequence| sequence.due().remaining(now)).min();
+        let dues = self.running.iter().map(|sequence| sequence.time_left(now)).min();
         streams.unwrap_or(Duration::MAX).min(dues.unwrap_or(Duration::MAX))
     }
 

@@ -4,7 +4,7 @@ use crate::blocks::Block;
 use crate::key::{KvSpace, PrefixKey, Tenant};
 use crate::radix::{NodeId, PrefixCache};
 use crate::{BlockId, Draw, RowPlan, Sampling, SeqId, Span, TokenId, TokenMask};
-use budgets::{Deadline, Moment};
+use budgets::{CostModel, Deadline, Moment, StepShape};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,6 +110,8 @@ pub(crate) struct Sequence {
     pub(crate) urgency: Urgency,
     /// What its prompt takes, computed alone.
     work: Duration,
+    /// It cannot keep its first token's deadline, as far as the cost model knows.
+    pub(crate) late: bool,
     /// When its wait has been long enough.
     pub(crate) aged: Moment,
     pub(crate) tpot: Option<Duration>,
@@ -170,6 +172,7 @@ impl Sequence {
             output_tokens_min: request.output_tokens_min,
             urgency: Urgency { latest_start: request.arrived, arrived: request.arrived, id },
             work,
+            late: false,
             aged: request.arrived.plus(patience),
             tpot: request.tpot,
             cached_tokens: 0,
@@ -189,14 +192,50 @@ impl Sequence {
         sequence
     }
 
-    /// The order changes once in a sequence's life: when the first token's deadline no longer counts.
+    /// The order changes when the first token's deadline no longer counts and when it cannot be kept. In between it
+    /// changes only for a waiting sequence that would find more in the tree than there was when it came, and then it
+    /// goes back: who gave way does not displace in turn whom it gave way to.
     fn renew_urgency(&mut self) {
         let latest_start = self.latest_start().map_or(self.aged, |latest| latest.min(self.aged));
         self.urgency = Urgency { latest_start, arrived: self.arrived, id: self.id };
     }
 
+    /// Its first token would be late if everything that was expected of it were still to do.
+    pub(crate) fn seems_late(&self, now: Moment) -> bool {
+        self.drawn() == 0 && self.latest_start().is_some_and(|latest| latest <= now)
+    }
+
+    /// Its first `computed` tokens need not be computed: it may start later.
+    pub(crate) fn wait_longer(&mut self, computed: usize, model: &CostModel) {
+        self.work = self.rest(computed, model);
+        self.renew_urgency();
+    }
+
+    /// Its first token's deadline counts no more if it would pass even while nothing but the tokens after the first
+    /// `computed` is computed.
+    pub(crate) fn give_up_when_late(&mut self, computed: usize, model: &CostModel, now: Moment) {
+        self.late = self.due().expired(now.plus(self.rest(computed, model)));
+        if self.late {
+            self.renew_urgency();
+        }
+    }
+
+    /// What its known tokens after the first `computed` take alone.
+    fn rest(&self, computed: usize, model: &CostModel) -> Duration {
+        let mut rest = StepShape::default();
+        rest.add_prefill(computed, self.tokens.len() - computed, true);
+        model.predict(&rest)
+    }
+
+    /// How long a step with it may take.
+    pub(crate) fn time_left(&self, now: Moment) -> Duration {
+        let due = if self.late { None } else { self.due().remaining(now) };
+        due.unwrap_or(Duration::MAX)
+    }
+
+    /// `None` without a deadline that can be kept.
     fn latest_start(&self) -> Option<Moment> {
-        self.due().moment().map(|due| due.minus(self.work))
+        self.due().moment().filter(|_| !self.late).map(|due| due.minus(self.work))
     }
 
     /// Its deadline, not its wait, makes it urgent: others may be preempted to let it in.
@@ -250,6 +289,7 @@ impl Sequence {
         self.tokens.push(token);
         self.allowed = None;
         if self.drawn() == 1 {
+            self.late = false;
             self.renew_urgency();
         }
     }

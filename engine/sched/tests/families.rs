@@ -3,7 +3,8 @@
 
 use budgets::{Clock as _, Coefficients, CostModel, Deadline, Limits, ManualClock, Moment};
 use sched::sim::{
-    Draws, End, Ended, Listed, Random, SimOptions, SimReport, SimRequest, SimRunner, Simulation, Traffic,
+    Draws, End, Ended, Faults, Listed, Random, SimOptions, SimReport, SimRequest, SimRunner, Simulation,
+    Traffic,
 };
 use sched::{
     Batching, FakeRunner, Phase, Policy, Runner as _, RunnerLimits, Scheduler, SeqId, SeqRequest, StepPlan,
@@ -144,6 +145,45 @@ fn blocks_that_others_use_too_are_no_reason_to_give_way() {
     let report = simulate(requests, &limits(), &policy);
     assert_eq!((report.ends.completed, report.ends.expired), (2, [1, 0, 0]), "{report:?}");
     assert_eq!(report.counts.preemptions, 0);
+}
+
+#[test]
+fn overload_leaves_time_for_those_who_can_still_be_in_time() {
+    // A prompt takes 50 ms and one comes every 25 ms, with 600 ms to its first token: about half of them can be served.
+    // Steps take a tenth more or less than predicted.
+    let limits = Limits { step_prefill_tokens_max: 64, ..limits() };
+    for seed in 0..5 {
+        let mut random = Random::new(seed);
+        let mut now = ms(0);
+        let requests = (0..400).map(|nth| {
+            now = now.plus(random.gap(Duration::from_millis(25)));
+            let first_token_deadline = Deadline::after(now, Duration::from_millis(600));
+            SeqRequest { first_token_deadline, ..request(nth, 40, 1, now) }
+        });
+        let requests: Vec<SeqRequest> = requests.collect();
+        let span = requests[399].first_token_deadline.moment().unwrap().since(ms(0));
+        let runner = SimRunner::new(RUNNER, cost(), Arc::new(ManualClock::default()), Draws::Folded);
+        let runner = runner.with_faults(Faults { noise: 0.1, ..Faults::default() }, seed);
+        let mut simulation = Simulation::new(runner, &limits, &Policy::default(), SimOptions::default());
+        let report = simulation.run(&mut Compared { requests, next: 0 }).unwrap();
+        let possible = span.as_secs_f64() / 0.050;
+        assert!(report.ends.completed as f64 >= 0.85 * possible, "{} of {possible}", report.ends.completed);
+    }
+}
+
+#[test]
+fn nobody_gives_way_to_one_that_would_be_late_even_so() {
+    // The prompt takes 50 ms and has 40; with 80 it has time, and the stream gives way.
+    for (time_ms, completed, preemptions) in [(40, 1, 0), (80, 2, 1)] {
+        let requests = vec![request(0, 40, 20, ms(0)), due(request(1, 40, 1, ms(100)), time_ms)];
+        let report =
+            simulate(requests, &Limits { step_prefill_tokens_max: 64, ..limits() }, &Policy::default());
+        assert_eq!(
+            (report.ends.completed, report.counts.preemptions),
+            (completed, preemptions),
+            "{report:?}"
+        );
+    }
 }
 
 #[test]
