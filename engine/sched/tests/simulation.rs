@@ -219,8 +219,14 @@ fn setting(random: &mut Random) -> (RunnerLimits, Limits, Policy, Faults) {
     };
     let faults = match random.between(0, 3) {
         0 | 1 => Faults::default(),
-        2 => Faults { noise: 0.2, slow_share: 0.03, slow_factor: 20.0, fail_share: 0.02 },
-        _ => Faults { noise: 0.5, slow_share: 0.2, slow_factor: 5.0, fail_share: 0.15 },
+        2 => Faults {
+            noise: 0.2,
+            slow_share: 0.03,
+            slow_factor: 20.0,
+            fail_share: 0.02,
+            draw_fail_share: 0.02,
+        },
+        _ => Faults { noise: 0.5, slow_share: 0.2, slow_factor: 5.0, fail_share: 0.15, draw_fail_share: 0.1 },
     };
     (runner, limits, policy, faults)
 }

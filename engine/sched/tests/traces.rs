@@ -24,7 +24,7 @@ fn replay(rows: &[TraceRow], arrivals: Arrivals, policy: &Policy, draws: Draws) 
         decode_context: 0.000_000_5,
         ..Coefficients::default()
     });
-    let faults = Faults { noise: 0.1, slow_share: 0.001, slow_factor: 10.0, fail_share: 0.0 };
+    let faults = Faults { noise: 0.1, slow_share: 0.001, slow_factor: 10.0, ..Faults::default() };
     let runner = SimRunner::new(RUNNER, cost, Arc::new(ManualClock::default()), draws).with_faults(faults, 5);
     let limits = Limits { running_sequences_max: 32, queue_requests_max: 1_000, ..Limits::default() };
     let options = SimOptions { check_every: 20, calibrated: false, ..SimOptions::default() };

@@ -1,10 +1,11 @@
 //! What happens to each request, step by step? The turn of an engine on a virtual clock, with everything that must always
 //! hold checked on the way.
 
+use super::live::Live;
 use super::report::{SimReport, SimSlo};
 use super::runner::SimRunner;
 use super::traffic::{Cancel, End, Ended, SimRequest, Traffic};
-use crate::{Committed, Policy, Runner as _, RunnerLimits, Scheduler, SeqId, StepPlan, TokenId};
+use crate::{Committed, Policy, RunError, Runner as _, RunnerLimits, Scheduler, SeqId, StepPlan};
 use budgets::{Clock as _, Deadline, Limits, Moment};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,39 +35,6 @@ pub struct SimOptions {
 impl Default for SimOptions {
     fn default() -> Self {
         Self { check_every: 1, slo: SimSlo::default(), calibrated: true }
-    }
-}
-
-/// A request that is with the scheduler.
-#[derive(Debug)]
-struct Live {
-    tag: u64,
-    arrived: Moment,
-    prompt_tokens: usize,
-    output_tokens_max: usize,
-    first_token_deadline: Deadline,
-    deadline: Deadline,
-    end_tokens: Arc<[TokenId]>,
-    tokens: Vec<TokenId>,
-    first_token: Option<Moment>,
-    last_token: Moment,
-    cached_tokens: usize,
-    /// Steps with a row of it.
-    planned: usize,
-    cancel: Option<Cancel>,
-}
-
-impl Live {
-    /// What holds now: the first token's deadline ends with it.
-    fn due(&self) -> Deadline {
-        match self.first_token {
-            None => self.deadline.min(self.first_token_deadline),
-            Some(_) => self.deadline,
-        }
-    }
-
-    fn full(&self) -> bool {
-        self.tokens.len() >= self.output_tokens_max
     }
 }
 
@@ -242,7 +210,14 @@ impl Simulation {
                 let committed = self.scheduler.commit(output, now).map_err(|error| error.to_string())?;
                 self.take_in(&committed, now, traffic)?;
             }
-            Err(crate::RunError::Device(_)) => {
+            // One sequence's own trouble: it alone ends, as in the engine.
+            Err(RunError::NotFinite(seq) | RunError::NoTokenAllowed(seq)) => {
+                self.scheduler.repeat_step();
+                if self.scheduler.end(seq).is_some() {
+                    self.end(seq, End::Failed, traffic)?;
+                }
+            }
+            Err(RunError::Device(_)) => {
                 for seq in self.scheduler.fail_step() {
                     self.end(seq, End::Failed, traffic)?;
                 }

@@ -5,6 +5,7 @@
 //! that a cost model says, and checks at every turn what must always hold. Tests, benches and `riposte simulate` use it.
 
 mod driver;
+mod live;
 mod random;
 mod report;
 mod runner;

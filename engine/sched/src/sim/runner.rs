@@ -32,6 +32,8 @@ pub struct Faults {
     pub slow_factor: f64,
     /// Share of steps that fail after they have written.
     pub fail_share: f64,
+    /// Share of steps with draws in which one of them has no finite logits.
+    pub draw_fail_share: f64,
 }
 
 /// The simulated runner.
@@ -114,6 +116,9 @@ impl Runner for SimRunner {
                 ledger.spoil(plan);
             }
             return Err(RunError::Device("a scripted fault".to_string()));
+        }
+        if !output.drawn.is_empty() && self.random.chance(self.faults.draw_fail_share) {
+            return Err(RunError::NotFinite(self.random.pick(&output.drawn).seq));
         }
         Ok(output)
     }
