@@ -140,7 +140,10 @@ impl Running {
         };
         match event {
             Some(EngineEvent::Delta(delta)) => {
-                self.watch.delta();
+                // A delta may bring probabilities alone, and those are no text.
+                if !delta.text.is_empty() {
+                    self.watch.delta();
+                }
                 Outcome::Text(delta)
             }
             Some(EngineEvent::Finished(finished)) => match convert::ending(finished.reason.clone()) {

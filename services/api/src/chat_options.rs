@@ -9,15 +9,21 @@ use std::fmt::Write;
 /// `{}` describes any JSON; an object is what OpenAI's `json_object` promises.
 const ANY_OBJECT: &str = r#"{"type": "object"}"#;
 
+/// Likeliest tokens in a place, as OpenAI bounds them.
+const TOP_LOGPROBS_MAX: usize = 20;
+
+/// Biased tokens of a request, as OpenAI bounds them.
+const LOGIT_BIASES_MAX: usize = 1_024;
+
 /// The number of likeliest tokens to report, if probabilities were asked for.
 pub(crate) fn top_logprobs(request: &wire::ChatRequest) -> Result<Option<usize>, ApiError> {
-    match (request.logprobs.unwrap_or(false), request.top_logprobs) {
-        (true, top) => Ok(Some(top.unwrap_or(0))),
-        (false, None | Some(0)) => Ok(None),
-        (false, Some(_)) => {
-            Err(ApiError::of(table::INVALID_VALUE, "top_logprobs needs logprobs: true").param("top_logprobs"))
-        }
-    }
+    let problem = match (request.logprobs.unwrap_or(false), request.top_logprobs.unwrap_or(0)) {
+        (_, top) if top > TOP_LOGPROBS_MAX => format!("top_logprobs must lie from 0 to {TOP_LOGPROBS_MAX}"),
+        (true, top) => return Ok(Some(top)),
+        (false, 0) => return Ok(None),
+        (false, _) => "top_logprobs needs logprobs: true".to_string(),
+    };
+    Err(ApiError::of(table::INVALID_VALUE, problem).param("top_logprobs"))
 }
 
 /// The biases, by token; ids lie below `vocab_tokens`.
@@ -25,6 +31,12 @@ pub(crate) fn logit_bias(
     request: &wire::ChatRequest,
     vocab_tokens: usize,
 ) -> Result<Vec<(TokenId, f32)>, ApiError> {
+    let refuse = |problem: String| {
+        Err(ApiError::of(table::INVALID_VALUE, format!("logit_bias: {problem}")).param("logit_bias"))
+    };
+    if request.logit_bias.as_ref().is_some_and(|given| given.len() > LOGIT_BIASES_MAX) {
+        return refuse(format!("at most {LOGIT_BIASES_MAX} tokens are taken"));
+    }
     let mut biases = BTreeMap::new();
     for (name, bias) in request.logit_bias.iter().flatten() {
         let token = name.parse::<TokenId>().ok().filter(|token| (*token as usize) < vocab_tokens);
@@ -35,7 +47,7 @@ pub(crate) fn logit_bias(
             Some(token) if biases.insert(token, *bias).is_some() => format!("token {token} has two biases"),
             Some(_) => continue,
         };
-        return Err(ApiError::of(table::INVALID_VALUE, format!("logit_bias: {problem}")).param("logit_bias"));
+        return refuse(problem);
     }
     Ok(biases.into_iter().collect())
 }
@@ -182,6 +194,7 @@ mod tests {
         assert_eq!(top_logprobs(&request(r#""n": 1"#)).ok(), Some(None));
         assert_eq!(top_logprobs(&request(r#""logprobs": true"#)).ok(), Some(Some(0)));
         assert_eq!(top_logprobs(&request(r#""logprobs": true, "top_logprobs": 5"#)).ok(), Some(Some(5)));
+        assert_eq!(top_logprobs(&request(r#""logprobs": true, "top_logprobs": 20"#)).ok(), Some(Some(20)));
         assert!(top_logprobs(&request(r#""top_logprobs": 5"#)).is_err());
         let bias = |json: &str| logit_bias(&request(&format!(r#""logit_bias": {json}"#)), 100).ok();
         assert_eq!(bias(r#"{"7": -100, "99": 100}"#), Some(vec![(7, -100.0), (99, 100.0)]));
@@ -190,6 +203,17 @@ mod tests {
         {
             assert_eq!(bias(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn biases_are_bounded_in_number() {
+        let many = |count: usize| {
+            let biases = (0..count).map(|token| (token.to_string(), 1.0)).collect();
+            let request = wire::ChatRequest { logit_bias: Some(biases), ..wire::ChatRequest::default() };
+            logit_bias(&request, 2_000).map(|biases| biases.len()).map_err(|error| error.body().error.param)
+        };
+        assert_eq!(many(1_024), Ok(1_024));
+        assert_eq!(many(1_025), Err(Some("logit_bias".to_string())));
     }
 
     #[test]

@@ -10,7 +10,6 @@ use std::time::Duration;
 pub(crate) const TOTAL_HEADER: &str = "x-slo-total-ms";
 /// Header that limits the time to the first token, milliseconds.
 pub(crate) const TTFT_HEADER: &str = "x-slo-ttft-ms";
-
 /// Header that limits the mean time between tokens, milliseconds.
 pub(crate) const TPOT_HEADER: &str = "x-slo-tpot-ms";
 
@@ -132,5 +131,24 @@ mod tests {
         let slo = wire::Slo { ttft_ms: Some(100), total_ms: Some(400), ..wire::Slo::default() };
         let times = super::times(Some(slo), &HeaderMap::new(), ARRIVED, &Limits::default()).unwrap();
         assert_eq!(times.first_token.remaining(ARRIVED), Some(Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn the_pace_comes_from_body_or_header_or_not_at_all() {
+        let check = |body: Option<u64>, header: Option<&str>, expected_ms: Option<u64>| {
+            let mut headers = HeaderMap::new();
+            if let Some(value) = header {
+                headers.insert(TPOT_HEADER, value.parse().expect("a header value"));
+            }
+            let slo = wire::Slo { tpot_ms: body, ..wire::Slo::default() };
+            let times = super::times(Some(slo), &headers, ARRIVED, &Limits::default()).unwrap();
+            assert_eq!(times.tpot, expected_ms.map(Duration::from_millis), "{body:?} {header:?}");
+            assert_eq!(times.asked.tpot_ms, expected_ms);
+        };
+        check(None, None, None);
+        check(Some(40), None, Some(40));
+        check(None, Some("30"), Some(30));
+        check(Some(40), Some("30"), Some(30));
+        check(Some(20), Some("30"), Some(20));
     }
 }

@@ -53,6 +53,7 @@ async fn a_form_is_kept_or_refused_by_the_name_of_its_field() {
         (json!({ "response_format": { "type": "json_object" } }), "response_format"),
         (json!({ "logit_bias": { "x": 1 } }), "logit_bias"),
         (json!({ "top_logprobs": 2 }), "top_logprobs"),
+        (json!({ "logprobs": true, "top_logprobs": 21 }), "top_logprobs"),
         (json!({ "min_tokens": 5, "max_tokens": 4 }), "min_tokens"),
         (json!({ "min_tokens": 2000 }), "min_tokens"),
         (json!({ "logit_bias": { "1": 101 } }), "logit_bias"),
