@@ -3,6 +3,7 @@
 mod admission;
 mod blocks;
 mod check;
+mod children;
 mod commit;
 mod fake;
 mod key;

@@ -6,6 +6,7 @@
 //! cost splits; blocks are what is counted, locked and evicted, so they are the nodes.
 
 use crate::blocks::{Block, BlockPool};
+use crate::children::{Children, Edge};
 use crate::key::{KvSpace, Owner, PrefixKey};
 use crate::{BlockId, TokenId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,11 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A node's place in the tree's slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId(u32);
-
-/// What leads from a node to its child.
-type Edge = (Owner, Box<[TokenId]>);
-
-type Children = BTreeMap<Edge, NodeId>;
 
 #[derive(Debug)]
 struct Node {
@@ -120,13 +116,9 @@ impl PrefixCache {
     ) -> Option<NodeId> {
         let end = start + self.block_tokens;
         let children = self.children(key.space, parent)?;
-        let mut edge: Edge = (key.owner(end), tokens.get(start..end)?.into());
-        if let Some(known) = children.get(&edge) {
-            return Some(*known);
-        }
+        let tokens = tokens.get(start..end)?;
         // What everyone may share serves a prompt that calls the same tokens private, too; never the other way round.
-        edge.0 = Owner::Shared;
-        children.get(&edge).copied()
+        children.get(key.owner(end), tokens).or_else(|| children.get(Owner::Shared, tokens))
     }
 
     /// The child of `parent` that shares the most first tokens with `tokens`, where it is at least one.
@@ -146,15 +138,12 @@ impl PrefixCache {
         let owners = [Owner::Shared, Owner::Private(key.tenant)];
         let mut best: Option<Partial> = None;
         for owner in owners {
-            let place: Edge = (owner, rest.into());
-            let before = children.range(..&place).next_back();
-            let after = children.range(&place..).next();
-            for ((kept, edge), id) in [before, after].into_iter().flatten() {
+            for ((kept, edge), id) in children.around(owner, rest).into_iter().flatten() {
                 // A shared block may be read by anyone; its tokens past the shared ones are never compared with a
                 // tenant's, because a shared block has none.
                 let same = edge.iter().zip(rest).take_while(|(a, b)| a == b).count();
                 if *kept == owner && same > best.map_or(0, |best| best.tokens) {
-                    best = Some(Partial { node: *id, tokens: same });
+                    best = Some(Partial { node: id, tokens: same });
                 }
             }
         }
@@ -221,7 +210,7 @@ impl PrefixCache {
             space: key.space,
             edge: edge.clone(),
             block,
-            children: BTreeMap::new(),
+            children: Children::None,
             locks: 1,
             used: 0,
         };
@@ -253,17 +242,16 @@ impl PrefixCache {
         block: Block,
     ) {
         let owner = key.owner(start + self.block_tokens);
-        let place: Edge = (owner, tokens[start..].into());
+        let tail = &tokens[start..];
         let shorter: Vec<NodeId> = match self.children(key.space, parent) {
             None => Vec::new(),
             Some(children) => {
-                let next = children.range(&place..).next();
-                if next.is_some_and(|((kept, edge), _)| *kept == owner && edge.starts_with(&place.1)) {
+                let [_, next] = children.around(owner, tail);
+                if next.is_some_and(|((kept, edge), _)| *kept == owner && edge.starts_with(tail)) {
                     self.pool.release(block);
                     return;
                 }
-                let lengths = 1..place.1.len();
-                lengths.filter_map(|len| children.get(&(owner, place.1[..len].into())).copied()).collect()
+                (1..tail.len()).filter_map(|len| children.get(owner, &tail[..len])).collect()
             }
         };
         for id in shorter {
@@ -325,7 +313,7 @@ impl PrefixCache {
                 return Err(format!("{id:?} has {} locks and {:?} users", node.locks, users.get(&id)));
             }
             let siblings = self.children(node.space, node.parent);
-            if siblings.and_then(|siblings| siblings.get(&node.edge)) != Some(&id) {
+            if siblings.and_then(|siblings| siblings.get(node.edge.0, &node.edge.1)) != Some(id) {
                 return Err(format!("{id:?} is not among its parent's children"));
             }
             if node.edge.1.is_empty() || node.edge.1.len() > self.block_tokens {
