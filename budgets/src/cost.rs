@@ -18,6 +18,12 @@ const MEMORY_STEPS: f64 = 1_000.0;
 const ERRORS_MAX: usize = 512;
 /// A step that is off by more than this share counts as if it were off by this much: something else had the machine.
 const OUTLIER_SHARE: f64 = 0.15;
+/// How much of a step's surprise the pace takes on: a lasting change is followed within some twenty steps.
+const PACE_RATE: f64 = 0.125;
+/// The natural logarithm of a step's surprise counts up to this much for the pace, either way.
+const PACE_SURPRISE_MAX: f64 = 0.25;
+/// The pace's own bound: sixteen times slower or faster. What goes beyond is for the coefficients.
+const PACE_MAX: f64 = 2.77;
 /// Rounds of coordinate descent for one observation; the start is the last solution, so few are needed.
 const ROUNDS: usize = 8;
 
@@ -41,23 +47,23 @@ pub struct StepShape {
 impl StepShape {
     /// Adds a row of one token at position `start` that draws.
     pub fn add_decode(&mut self, start: usize) {
-        self.decode_rows += 1;
-        self.decode_context += start + 1;
+        self.decode_rows = self.decode_rows.saturating_add(1);
+        self.decode_context = self.decode_context.saturating_add(start.saturating_add(1));
     }
 
     /// Adds a chunk of `tokens` that begins at position `start`.
     pub fn add_prefill(&mut self, start: usize, tokens: usize, draws: bool) {
-        self.prefill_rows += 1;
-        self.prefill_tokens += tokens;
-        self.prefill_draws += usize::from(draws);
-        let triangle = tokens.saturating_mul(tokens + 1) / 2;
+        self.prefill_rows = self.prefill_rows.saturating_add(1);
+        self.prefill_tokens = self.prefill_tokens.saturating_add(tokens);
+        self.prefill_draws = self.prefill_draws.saturating_add(usize::from(draws));
+        let triangle = tokens.saturating_mul(tokens.saturating_add(1)) / 2;
         self.prefill_context =
             self.prefill_context.saturating_add(tokens.saturating_mul(start)).saturating_add(triangle);
     }
 
     /// Nothing is computed.
     pub fn is_empty(&self) -> bool {
-        self.prefill_rows + self.decode_rows == 0
+        self.prefill_rows == 0 && self.decode_rows == 0
     }
 
     /// The counts in the order of [`Coefficients`].
@@ -131,6 +137,10 @@ pub struct CostError {
 /// The fit is least squares on the relative error, so that short steps count as much as long ones, over steps that
 /// fade with age, with coefficients that are not negative, and with outliers held down (Huber's weights). The sums that
 /// it needs are kept, so an observation costs a few hundred multiplications.
+///
+/// The coefficients change slowly, because there are seven of them to tell apart. What changes at once and for all steps
+/// alike, when other work comes or goes on the machine, is one factor: the pace, by which every prediction is
+/// multiplied. It follows the last steps, and goes back to one as the coefficients come after.
 #[derive(Clone, Debug)]
 pub struct CostModel {
     seconds: [f64; TERMS],
@@ -139,6 +149,8 @@ pub struct CostModel {
     /// Weighted sums of terms over measured time.
     sums: [f64; TERMS],
     weight: f64,
+    /// Natural logarithm of how much longer the last steps took than the coefficients say.
+    pace: f64,
     errors: VecDeque<f64>,
 }
 
@@ -149,6 +161,7 @@ impl Default for CostModel {
             products: [[0.0; TERMS]; TERMS],
             sums: [0.0; TERMS],
             weight: 0.0,
+            pace: 0.0,
             errors: VecDeque::new(),
         }
     }
@@ -162,7 +175,7 @@ impl CostModel {
         Self { seconds, ..Self::default() }
     }
 
-    /// What it believes now.
+    /// What it believes of the machine over the last thousand steps or so, the pace left out.
     pub fn coefficients(&self) -> Coefficients {
         Coefficients::from_array(self.seconds)
     }
@@ -178,7 +191,7 @@ impl CostModel {
     }
 
     fn seconds_of(&self, shape: &StepShape) -> f64 {
-        if shape.is_empty() { 0.0 } else { dot(&self.seconds, &shape.terms()) }
+        if shape.is_empty() { 0.0 } else { dot(&self.seconds, &shape.terms()) * self.pace.exp() }
     }
 
     /// Learns from a step. What took no time or held nothing teaches nothing.
@@ -187,21 +200,36 @@ impl CostModel {
         if measured <= 0.0 || shape.is_empty() {
             return;
         }
-        let off = (self.seconds_of(shape) - measured) / measured;
+        let predicted = self.seconds_of(shape);
+        let off = (predicted - measured) / measured;
         self.keep_error(off.abs());
-        let terms = shape.terms().map(|term| term / measured);
         // While little is known every step is believed: it is the knowledge that may be off.
         let known = self.weight >= TERMS as f64 * 4.0;
         let weight = if known { (OUTLIER_SHARE / off.abs()).min(1.0) } else { 1.0 };
+        // Errors are shares of the measured time; but one absurdly short step would then outweigh all others.
+        let unit = if known { measured.max(predicted / 4.0) } else { measured };
+        let (terms, target) = (shape.terms().map(|term| term / unit), measured / unit);
         let fade = 1.0 - 1.0 / MEMORY_STEPS;
         self.weight = self.weight * fade + weight;
         for (at, term) in terms.iter().enumerate() {
-            self.sums[at] = self.sums[at] * fade + weight * term;
+            self.sums[at] = self.sums[at] * fade + weight * term * target;
             for (other, product) in self.products[at].iter_mut().enumerate() {
                 *product = *product * fade + weight * term * terms[other];
             }
         }
         (0..ROUNDS).for_each(|_| self.descend());
+        if known {
+            self.follow(shape, measured);
+        }
+    }
+
+    /// Moves the pace towards what the step took, a bounded way, so that a single outlier moves it little.
+    fn follow(&mut self, shape: &StepShape, measured: f64) {
+        let surprise = (measured / self.seconds_of(shape)).ln();
+        if surprise.is_finite() {
+            let moved = self.pace + PACE_RATE * surprise.clamp(-PACE_SURPRISE_MAX, PACE_SURPRISE_MAX);
+            self.pace = moved.clamp(-PACE_MAX, PACE_MAX);
+        }
     }
 
     /// One round of coordinate descent: each coefficient takes its best value with the others held. One that no step

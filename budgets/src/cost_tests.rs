@@ -89,8 +89,42 @@ fn a_machine_that_became_slower_is_learnt_again() {
     let mut model = CostModel::from_coefficients(MACHINE);
     assert!(worst(&model, 1.0) < 1e-9);
     feed(&mut model, 0..1_000, |_, truth| truth);
-    feed(&mut model, 1_000..4_000, |_, truth| truth * 2.0);
+    feed(&mut model, 1_000..1_050, |_, truth| truth * 2.0);
+    assert!(worst(&model, 2.0) < 0.1, "after 50 steps {}", worst(&model, 2.0));
+    feed(&mut model, 1_050..4_000, |_, truth| truth * 2.0);
     assert!(worst(&model, 2.0) < 0.1, "{}", worst(&model, 2.0));
+    // By then it is the coefficients that know it.
+    assert!((model.coefficients().step / (2.0 * MACHINE.step) - 1.0).abs() < 0.15, "{model:?}");
+}
+
+#[test]
+fn other_work_comes_and_goes() {
+    let mut model = CostModel::default();
+    // Slow and quiet spells of 200 steps; a fifth of each is enough to be right in the rest.
+    feed(&mut model, 0..4_000, |nth, truth| if nth / 200 % 2 == 1 { truth * 1.6 } else { truth });
+    let error = model.error().unwrap();
+    assert!(error.median < 0.05, "{error:?}");
+}
+
+#[test]
+fn one_impossibly_short_step_changes_little() {
+    let mut model = CostModel::default();
+    feed(&mut model, 0..600, |_, truth| truth);
+    model.observe(&shape(1), Duration::from_nanos(1));
+    assert!(worst(&model, 1.0) < 0.1, "{}", worst(&model, 1.0));
+}
+
+#[test]
+fn no_count_overflows() {
+    let mut vast = StepShape::default();
+    vast.add_prefill(usize::MAX, usize::MAX, true);
+    vast.add_prefill(1, usize::MAX, true);
+    vast.add_decode(usize::MAX);
+    vast.add_decode(usize::MAX);
+    assert_eq!(vast.prefill_tokens, usize::MAX);
+    for model in [CostModel::default(), CostModel::from_coefficients(MACHINE)] {
+        assert!(model.prefill_tokens_within(&vast, 5, usize::MAX, Duration::MAX) >= usize::MAX - 1);
+    }
 }
 
 #[test]

@@ -15,6 +15,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
+/// The cost model's error is brought up to date once in so many steps.
+const COST_ERROR_STEPS: u64 = 32;
+
 /// What a turn found to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -323,7 +326,10 @@ impl Worker {
         self.stats.prefix_hit_tokens = counts.prefix_hit_tokens;
         self.stats.evicted_blocks = counts.evicted_blocks;
         self.stats.preemptions = counts.preemptions;
-        self.stats.cost_error = self.scheduler.model().error();
+        // Sorts the errors of 512 steps, which is too much for every step.
+        if self.stats.steps.is_multiple_of(COST_ERROR_STEPS) || self.streams.is_empty() {
+            self.stats.cost_error = self.scheduler.model().error();
+        }
         self.shared.publish(&self.stats);
         for (stream, finished) in self.ended.drain(..) {
             stream.deliver(finished);
