@@ -11,8 +11,8 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// Histogram samples are folded into buckets this often, so that they stay few when nobody scrapes. The engine keeps the
-/// records of its last few thousand steps, and no device computes so many in this time: none is lost between two looks.
+/// Histogram samples are folded into buckets this often, so that they stay few when nobody scrapes. The engine keeps
+/// the records of its last few thousand steps, and no device computes so many in this time: none is lost.
 const UPKEEP: Duration = Duration::from_secs(1);
 /// How often the drain looks whether the last request has ended.
 const DRAIN_POLL: Duration = Duration::from_millis(20);

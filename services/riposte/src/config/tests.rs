@@ -76,10 +76,31 @@ fn what_is_wrong_is_named_with_its_place() {
     check("[model\nname = 'x'", &[], &[], &["some.toml"]);
     check("[limits]\nprompt_passages_max = 500", &[], &[], &["search_hits_max"]);
     check("[answer]\npassages_max = 0", &[], &[], &["answer.passages_max"]);
+    check("[engine]\nprefix_cach = true", &[], &[], &["unknown key engine.prefix_cach", "some.toml"]);
+    check("[engine]\nprefix_cache = 'maybe'", &[], &[], &["engine.prefix_cache", "some.toml"]);
+    for stretch in ["0.5", "-2.0", "1001.0", "nan", "inf"] {
+        let text = format!("[engine]\nstep_stretch_max = {stretch}");
+        check(&text, &[], &[], &["engine.step_stretch_max", "between 1 and 1000"]);
+    }
+    check("[engine]\npatience_ms = 0", &[], &[], &["engine.patience_ms"]);
+    check("[engine]\npatience_ms = -1", &[], &[], &["engine.patience_ms", "some.toml"]);
+    check("[engine]\ncalibration_ms = 60001", &[], &[], &["engine.calibration_ms"]);
+    check("[limits]\nstep_prefill_tokens_min = 0", &[], &[], &["step_prefill_tokens_min"]);
+    check("[limits]\nstep_prefill_tokens_min = 257", &[], &[], &["step_prefill_tokens_min"]);
     check("[model]\nthreads = 1025", &[], &[], &["model.threads"]);
     check("[embedder]\nthreads = 100000", &[], &[], &["embedder.threads"]);
     check("[limits]\nqueue_requests_max = 9223372036854775807", &[], &[], &["queue_requests_max"]);
     check("[limits]\nquery_chars_max = 4611686018427387904", &[], &[], &["query_chars_max"]);
+}
+
+#[test]
+fn the_scheduler_gets_what_is_set() {
+    let text = "[engine]\nprefix_cache = false\nstep_stretch_max = 3\npatience_ms = 1500\ncalibration_ms = 0";
+    let config = resolve(text, &[], &[]).unwrap().config;
+    let policy = config.engine.policy();
+    assert!(!policy.prefix_cache);
+    assert_eq!((policy.step_stretch_max, policy.patience), (3.0, Duration::from_millis(1_500)));
+    assert_eq!(Config::default().engine.policy(), engine::Policy::default());
 }
 
 #[test]
