@@ -328,6 +328,9 @@ pub struct SimulateArgs {
     /// A good answer takes at most this long per token after the first, on average
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub tpot_ms: u64,
+    /// Every request asks for these two: it ends if its first token is not there in time
+    #[arg(long)]
+    pub slo: bool,
     /// Time of each step in microseconds: of the step itself, a prefill token, a chunk, a draw after a chunk, a position
     /// read by a prefill token, a decode row, a position read by a decode row [default: of the default model on two cores]
     #[arg(long, value_name = "US,...", value_delimiter = ',', default_values_t = DEFAULT_COST_US)]

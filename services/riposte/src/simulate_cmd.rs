@@ -4,7 +4,7 @@ use crate::cli::{SimulateArgs, SimulateArrivals, SimulateFormat};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::ui::took;
-use budgets::{Coefficients, CostModel, Limits, ManualClock};
+use budgets::{Coefficients, CostModel, Deadline, Limits, ManualClock};
 use comfy_table::{Table, presets};
 use sched::sim::{
     Arrivals, Draws, Faults, Listed, Replay, SimOptions, SimReport, SimRunner, SimSlo, Simulation, Spread,
@@ -81,7 +81,13 @@ fn replay(
     let slo = SimSlo { ttft: Duration::from_millis(args.ttft_ms), tpot: Duration::from_millis(args.tpot_ms) };
     let options = SimOptions { check_every: CHECK_EVERY_STEPS, slo, ..SimOptions::default() };
     let replay = Replay { scale: args.scale, arrivals: arrivals(args, rows)?, seed: args.seed };
-    let mut traffic = Listed(replay.requests(rows, &runner_limits));
+    let mut traffic = Listed(replay.requests(rows, &runner_limits).map(|mut asked| {
+        if args.slo {
+            asked.request.first_token_deadline = Deadline::after(asked.request.arrived, slo.ttft);
+            asked.request.tpot = Some(slo.tpot);
+        }
+        asked
+    }));
     let mut simulation = Simulation::new(runner, limits, policy, options);
     simulation.run(&mut traffic).map_err(|error| Failure::new(format!("a defect of the scheduler: {error}")))
 }
@@ -134,6 +140,7 @@ fn table(report: &SimReport, wall: Duration) -> String {
         times.add_row(std::iter::once(label.to_string()).chain(row));
     }
     let SimReport { ends, counts, .. } = report;
+    let [queue, prefill, decode] = ends.expired;
     let share = |part: f64| format!("{:.1} %", part * 100.0);
     let per_second = |count: u64| format!("{:.2}", count as f64 / report.elapsed.as_secs_f64());
     let rows = [
@@ -143,6 +150,7 @@ fn table(report: &SimReport, wall: Duration) -> String {
             format!("{} of {}, {} a second", ends.completed, ends.total(), per_second(ends.completed)),
         ),
         ("within their SLOs", format!("{}, {:.2} a second", report.good, report.goodput())),
+        ("too late", format!("{queue} in the queue, {prefill} in prefill, {decode} in decode")),
         ("refused", format!("{} too long, {} with a full queue", ends.never_fits, ends.queue_full)),
         ("tokens drawn", format!("{}, {} a second", report.output_tokens, per_second(report.output_tokens))),
         ("tokens prefilled", report.prefill_tokens.to_string()),
@@ -185,6 +193,7 @@ fn figures(report: &SimReport, wall: Duration) -> Value {
         json!({"count": spread.len(), "mean": mean, "p50": p50, "p90": p90, "p99": p99, "max": max})
     };
     let SimReport { ends, counts, .. } = report;
+    let [queue, prefill, decode] = ends.expired;
     json!({
         "wall_s": wall.as_secs_f64(),
         "virtual_s": report.elapsed.as_secs_f64(),
@@ -192,6 +201,9 @@ fn figures(report: &SimReport, wall: Duration) -> Value {
         "completed": ends.completed,
         "never_fits": ends.never_fits,
         "queue_full": ends.queue_full,
+        "expired_in_queue": queue,
+        "expired_in_prefill": prefill,
+        "expired_in_decode": decode,
         "good": report.good,
         "goodput_per_s": report.goodput(),
         "ttft_s": seconds(&report.ttft),
@@ -245,6 +257,17 @@ mod tests {
         let without = simulate(&[&mooncake[..], &["--no-prefix-cache"]].concat()).unwrap();
         assert!(with["prefix_hit_tokens"].as_u64() > Some(0) && without["prefix_hit_tokens"] == json!(0));
         assert_eq!(with["output_tokens"], without["output_tokens"]);
+    }
+
+    #[test]
+    fn requests_that_ask_for_the_slo_end_when_it_cannot_be_kept() {
+        let crowd = ["azure_conv.csv", "--scale", "4", "--rate", "4"];
+        let (patient, asking) =
+            (simulate(&crowd).unwrap(), simulate(&[&crowd[..], &["--slo"]].concat()).unwrap());
+        assert_eq!((&patient["completed"], &patient["expired_in_queue"]), (&json!(300), &json!(0)));
+        let of = |name: &str| asking[name].as_u64().unwrap();
+        assert_eq!(of("completed") + of("expired_in_queue") + of("expired_in_prefill"), 300);
+        assert!(of("expired_in_queue") > 0 && of("good") > patient["good"].as_u64().unwrap(), "{asking}");
     }
 
     #[test]
