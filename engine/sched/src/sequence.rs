@@ -227,10 +227,10 @@ impl Sequence {
         model.predict(&rest)
     }
 
-    /// How long a step with it may take.
+    /// How long a step with it may take. What comes at the deadline comes too late.
     pub(crate) fn time_left(&self, now: Moment) -> Duration {
         let due = if self.late { None } else { self.due().remaining(now) };
-        due.unwrap_or(Duration::MAX)
+        due.map_or(Duration::MAX, |left| left.saturating_sub(Duration::from_nanos(1)))
     }
 
     /// `None` without a deadline that can be kept.

@@ -309,14 +309,25 @@ fn a_time_per_token_that_cannot_be_met_does_not_stop_prefill() {
 
 #[test]
 fn a_step_ends_before_the_nearest_deadline() {
-    // A stream that is due in 30 ms: 10 + 2 ms for itself leave 18 for a chunk.
+    // A stream that is due in 30 ms: 10 + 2 ms for itself leave less than 18 for a chunk.
     let soon = |stream: &mut SeqRequest| stream.deadline = Deadline::at(ms(42));
     let roomy = Policy { step_stretch_max: 100.0, ..Policy::default() };
     let mut streams = Streams::new(1, &limits(), &roomy, soon);
     assert_eq!(streams.clock.now(), ms(12));
     streams.scheduler.submit(request(99, 2_000, 1, ms(0))).unwrap();
-    assert_eq!(prefilled(&streams.step()), 18);
-    assert_eq!(streams.clock.now(), ms(42));
+    assert_eq!(prefilled(&streams.step()), 17);
+    assert_eq!(streams.clock.now(), ms(41));
+}
+
+#[test]
+fn a_step_ends_before_the_deadlines_of_those_who_join_it() {
+    // A prompt that takes 30 ms of the 35 it has, beside one that would fill the step.
+    let mut streams = Streams::new(0, &limits(), &Policy::default(), |_| {});
+    streams.scheduler.submit(request(1, 2_000, 1, ms(0))).unwrap();
+    streams.scheduler.submit(due(request(2, 20, 1, ms(0)), 35)).unwrap();
+    let plan = streams.step();
+    let rows: Vec<_> = plan.rows.iter().map(|row| (row.seq.0, row.tokens.len())).collect();
+    assert_eq!(rows, [(1, 20), (0, 4)]);
 }
 
 #[test]
