@@ -11,8 +11,16 @@ pub(crate) fn render(times: &Histograms, model: &str) -> String {
         (names::ENGINE_TTFT, "Submission to first token.", &times.first_token),
         (names::ENGINE_GAP, "A token to the next one of the same request.", &times.token_gap),
         (names::ENGINE_TPOT, "Mean time per output token after the first.", &times.token_mean),
-        (names::ENGINE_E2E, "Submission to the last token, or to the end of a request that got none.", &times.total),
-        (names::ENGINE_QUEUE, "Submission to the first computation, or to the end in the queue.", &times.queue),
+        (
+            names::ENGINE_E2E,
+            "Submission to the last token, or to the end of a request that got none.",
+            &times.total,
+        ),
+        (
+            names::ENGINE_QUEUE,
+            "Submission to the first computation, or to the end in the queue.",
+            &times.queue,
+        ),
         (names::ENGINE_PREFILL, "From there to the first token.", &times.prefill),
         (names::ENGINE_DECODE, "First token to last.", &times.decode),
     ];
