@@ -114,7 +114,8 @@ impl Coefficients {
         [step, prefill_token, prefill_row, prefill_draw, prefill_context, decode_row, decode_context]
     }
 
-    fn from_array(array: [f64; TERMS]) -> Self {
+    /// From seconds in the order of the fields.
+    pub fn from_array(array: [f64; TERMS]) -> Self {
         let [step, prefill_token, prefill_row, prefill_draw, prefill_context, decode_row, decode_context] =
             array;
         Self { step, prefill_token, prefill_row, prefill_draw, prefill_context, decode_row, decode_context }

@@ -25,6 +25,7 @@ pub use fake::ByteCodec;
 pub use handle::{Engine, EngineInfo, EngineModel, Generation, StartError};
 pub use histogram::{Histogram, Histograms};
 pub use records::StepRecord;
+pub use settings::{LOGIT_BIASES_MAX, TOP_LOGPROBS_MAX};
 pub use stats::{EngineStats, FinishCounts};
 
 // What a request is made of, so that callers need not name the floor below.

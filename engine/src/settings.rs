@@ -6,9 +6,9 @@ use sched::{Refused, RunnerLimits, Sampling, TokenId};
 use std::collections::HashSet;
 
 /// As many likeliest tokens as the OpenAI API reports at most.
-const TOP_LOGPROBS_MAX: usize = 20;
+pub const TOP_LOGPROBS_MAX: usize = 20;
 /// As many biased tokens as the OpenAI API takes at most.
-const LOGIT_BIASES_MAX: usize = 1_024;
+pub const LOGIT_BIASES_MAX: usize = 1_024;
 
 /// Checks `request` against the service's limits and the runner's.
 ///

@@ -243,9 +243,10 @@ impl Worker {
     fn commit(&mut self, output: Result<StepOutput, RunError>, now: Moment) {
         let output = match output {
             // One sequence's own trouble: it ends, and the others' rows are computed again.
-            Err(error @ (RunError::NotFinite(seq) | RunError::NoTokenAllowed(seq))) => {
+            Err(error @ (RunError::NotFinite(seq) | RunError::NoTokenAllowed(seq)))
+                if self.scheduler.repeat_step_without(seq) =>
+            {
                 self.stats.steps_failed += 1;
-                self.scheduler.repeat_step();
                 return self.finish(seq, FinishReason::Failed(error.to_string()), now);
             }
             output => output.map_err(|error| error.to_string()),

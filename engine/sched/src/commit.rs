@@ -100,10 +100,21 @@ impl Scheduler {
         }
     }
 
-    /// Forgets the planned step, whose output is lost while its blocks hold what they should: it is planned again. Its
-    /// copies are not, so they must have been made.
-    pub fn repeat_step(&mut self) {
+    /// Ends `failed`, whose own trouble cost the planned step its output, and lets the others' rows be planned again. The
+    /// step's copies are not, so they must have been made. What `failed` computed is not found by others any more, unless
+    /// they use it already: it may be what the trouble came from. `false`, and nothing is changed, when the step has no
+    /// such row: then nobody's end would help, and [`Scheduler::fail_step`] is due.
+    pub fn repeat_step_without(&mut self, failed: SeqId) -> bool {
+        let Some(row) = self.in_flight.iter().find(|row| row.seq == failed).copied() else { return false };
+        if let Some(at) = self.place(&row) {
+            let mut sequence = self.running.remove(at);
+            let path = std::mem::take(&mut sequence.path);
+            sequence.release(&mut self.cache, false);
+            self.cache.unlock(&path);
+            self.cache.forget(&path);
+        }
         self.in_flight.clear();
+        true
     }
 
     /// Ends every sequence of the planned step, because the step failed: the blocks that it wrote cannot be trusted.

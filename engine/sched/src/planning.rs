@@ -26,6 +26,7 @@ enum Candidate {
 }
 
 /// What is left to give to chunks in this step.
+#[derive(Clone, Copy)]
 struct Room {
     shape: StepShape,
     /// The step should not take longer.
@@ -160,8 +161,10 @@ impl Scheduler {
             let Some(at) = at.filter(|_| !spent) else { continue };
             self.follow_cache(at);
             let sequence = &self.running[at];
-            // At least one token, since a copy into its first own block may be planned already.
-            let count = self.chunk(sequence.computed, sequence.uncomputed(), &room).max(1);
+            // At least one token, since a copy into its first own block may be planned already. Its own deadline bounds
+            // its own chunk even when it cannot be kept: past it nothing is computed.
+            let own = Room { limit: room.limit.min(sequence.time_to_due(now)), ..room };
+            let count = self.chunk(sequence.computed, sequence.uncomputed(), &own).max(1);
             let planned = self.plan_row(at, count, plan);
             if let Some(row) = plan.rows.last().filter(|_| planned > 0) {
                 row.add_to(&mut room.shape);

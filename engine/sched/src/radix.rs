@@ -188,6 +188,18 @@ impl PrefixCache {
         }
     }
 
+    /// Takes out of the tree what only `path` leads to: its nodes from the deepest on, up to one that is in use or leads
+    /// elsewhere, too.
+    pub(crate) fn forget(&mut self, path: &[NodeId]) {
+        for id in path.iter().rev() {
+            let node = self.node(*id);
+            if node.locks > 0 || !node.children.is_empty() {
+                return;
+            }
+            self.remove(*id);
+        }
+    }
+
     /// Adds a held block with the computed tokens from `start` on (at most a block of them) below `parent`, locked once
     /// for its sequence. Where the same block is kept already, that one is locked and `block` is free again.
     pub(crate) fn insert(

@@ -42,8 +42,8 @@ pub(crate) struct InFlight {
 
 /// Owns every sequence and the block accounts. It has no clock and computes nothing: `now` is passed in, plans go out.
 ///
-/// A turn is [`Scheduler::expire`], [`Scheduler::schedule`], then [`Scheduler::commit`] or
-/// [`Scheduler::fail_step`]. One word per end: expired and last tokens are reported where they happen, and
+/// A turn is [`Scheduler::expire`], [`Scheduler::schedule`], then [`Scheduler::commit`],
+/// [`Scheduler::repeat_step_without`] or [`Scheduler::fail_step`]. One word per end: expired and last tokens are reported where they happen, and
 /// [`Scheduler::end`] serves all ends that the caller decides (end token, stop string, cancel).
 #[derive(Debug)]
 pub struct Scheduler {

@@ -227,10 +227,14 @@ impl Sequence {
         model.predict(&rest)
     }
 
-    /// How long a step with it may take. What comes at the deadline comes too late.
+    /// How long a step may take for its sake: not at all bounded when its deadline cannot be kept anyway.
     pub(crate) fn time_left(&self, now: Moment) -> Duration {
-        let due = if self.late { None } else { self.due().remaining(now) };
-        due.map_or(Duration::MAX, |left| left.saturating_sub(Duration::from_nanos(1)))
+        if self.late { Duration::MAX } else { self.time_to_due(now) }
+    }
+
+    /// The time until its deadline. What comes at the deadline comes too late.
+    pub(crate) fn time_to_due(&self, now: Moment) -> Duration {
+        self.due().remaining(now).map_or(Duration::MAX, |left| left.saturating_sub(Duration::from_nanos(1)))
     }
 
     /// `None` without a deadline that can be kept.

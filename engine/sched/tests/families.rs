@@ -320,6 +320,18 @@ fn a_step_ends_before_the_nearest_deadline() {
 }
 
 #[test]
+fn a_deadline_that_cannot_be_kept_is_not_passed_by_a_whole_chunk() {
+    // A prompt that takes two seconds has 35 ms: its end is due then, not when a chunk of 256 tokens is through.
+    let mut streams = Streams::new(0, &limits(), &Policy::default(), |_| {});
+    streams.scheduler.submit(due(request(1, 1_900, 1, ms(0)), 35)).unwrap();
+    while streams.clock.now() < ms(35) {
+        streams.step();
+    }
+    // The least chunk of a step, four tokens, takes 14 ms.
+    assert!(streams.clock.now() < ms(35 + 14), "{:?}", streams.clock.now());
+}
+
+#[test]
 fn a_step_ends_before_the_deadlines_of_those_who_join_it() {
     // A prompt that takes 30 ms of the 35 it has, beside one that would fill the step.
     let mut streams = Streams::new(0, &limits(), &Policy::default(), |_| {});

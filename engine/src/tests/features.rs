@@ -86,6 +86,34 @@ fn one_request_s_trouble_in_a_step_ends_no_other() {
 }
 
 #[test]
+fn trouble_of_a_sequence_that_is_not_in_the_step_fails_the_step_and_is_not_repeated_for_ever() {
+    let runner = FakeRunner::new(RUNNER, |_| u32::from(b'z'))
+        .failing_at(1, FakeFailure::Error(RunError::NotFinite(SeqId(77))));
+    let mut bench = Bench::new(runner, &limits());
+    let mut generation = bench.submit("x");
+    bench.run_dry();
+    assert!(matches!(read_reason(&mut generation).1, FinishReason::Failed(_)));
+    assert_eq!((bench.log.steps(), bench.engine.stats().steps_failed), (2, 1));
+    bench.assert_baseline();
+}
+
+#[test]
+fn what_a_sequence_without_finite_logits_computed_is_not_given_to_others() {
+    // Its third step, the second draw, fails; by then its first sixteen tokens are in the tree.
+    let runner = FakeRunner::new(RUNNER, |_| u32::from(b'z'))
+        .failing_at(2, FakeFailure::Error(RunError::NotFinite(SeqId(0))));
+    let mut bench = Bench::new(runner, &limits());
+    let of = || GenerateRequest { output_tokens_max: 3, ..request("one prompt of twenty") };
+    let mut broken = bench.engine.submit(of()).unwrap();
+    bench.run_dry();
+    assert!(matches!(read(&mut broken).1.reason, FinishReason::Failed(_)));
+    let mut next = bench.engine.submit(of()).unwrap();
+    bench.run_dry();
+    assert_eq!(read(&mut next).1.usage.cached_tokens, 0);
+    bench.assert_baseline();
+}
+
+#[test]
 fn a_grammar_that_must_end_ends_before_the_least_length() {
     let mut bench = Bench::with(Box::new(Obedient), &limits());
     let both = GenerateRequest { constraint: regex("ok"), output_tokens_min: 5, ..request("x") };

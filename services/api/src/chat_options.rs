@@ -2,18 +2,12 @@
 
 use crate::error::ApiError;
 use crate::error_table as table;
-use engine::{Constraint, Delta, TokenId, TokenLogprob};
+use engine::{Constraint, Delta, LOGIT_BIASES_MAX, TOP_LOGPROBS_MAX, TokenId, TokenLogprob};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// `{}` describes any JSON; an object is what OpenAI's `json_object` promises.
 const ANY_OBJECT: &str = r#"{"type": "object"}"#;
-
-/// Likeliest tokens in a place, as OpenAI bounds them.
-const TOP_LOGPROBS_MAX: usize = 20;
-
-/// Biased tokens of a request, as OpenAI bounds them.
-const LOGIT_BIASES_MAX: usize = 1_024;
 
 /// The number of likeliest tokens to report, if probabilities were asked for.
 pub(crate) fn top_logprobs(request: &wire::ChatRequest) -> Result<Option<usize>, ApiError> {

@@ -111,17 +111,7 @@ fn cost(micros: &[f64]) -> Result<CostModel, Failure> {
     if seconds[0] <= 0.0 || seconds.iter().any(|micros| !micros.is_finite() || *micros < 0.0) {
         return Err(wrong());
     }
-    let [step, prefill_token, prefill_row, prefill_draw, prefill_context, decode_row, decode_context] =
-        seconds.map(|micros| micros * 1e-6);
-    Ok(CostModel::from_coefficients(Coefficients {
-        step,
-        prefill_token,
-        prefill_row,
-        prefill_draw,
-        prefill_context,
-        decode_row,
-        decode_context,
-    }))
+    Ok(CostModel::from_coefficients(Coefficients::from_array(seconds.map(|micros| micros * 1e-6))))
 }
 
 fn percentiles(spread: &Spread) -> [Duration; 5] {

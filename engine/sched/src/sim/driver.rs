@@ -212,8 +212,12 @@ impl Simulation {
             }
             // One sequence's own trouble: it alone ends, as in the engine.
             Err(RunError::NotFinite(seq) | RunError::NoTokenAllowed(seq)) => {
-                self.scheduler.repeat_step();
-                if self.scheduler.end(seq).is_some() {
+                // Its caller may have gone between the plan and the step.
+                let there = self.live.contains_key(&seq);
+                if !self.scheduler.repeat_step_without(seq) {
+                    return Err(format!("{seq:?} failed and has no row"));
+                }
+                if there {
                     self.end(seq, End::Failed, traffic)?;
                 }
             }
