@@ -31,7 +31,7 @@ def environment(work: Path, name: str, requirements: str, pip_env: dict[str, str
     python, stamp = home / "bin" / "python", home / "requirements.txt"
     if stamp.exists() and stamp.read_text() == wanted:
         return python
-    note(f"installing {requirements} into {home} (llama.cpp is compiled: minutes)")
+    note(f"installing {requirements} into {home}; this may compile for minutes")
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
     install = [str(python), "-m", "pip", "install", "-q", *pip_args, "-r", str(HERE / requirements)]
     subprocess.run(install, check=True, env={**os.environ, **pip_env})
