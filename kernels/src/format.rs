@@ -2,6 +2,7 @@
 //!
 //! Layouts as in ggml's `ggml-common.h` (MIT); the arithmetic is checked in tests against candle's own decoder.
 
+use crate::buffer::OutOfMemory;
 use half::{bf16, f16};
 use thiserror::Error;
 
@@ -49,6 +50,12 @@ pub enum FormatError {
         /// Bytes found.
         found: usize,
     },
+    /// A scale that no weight can be made of.
+    #[error("the tensor holds a scale that is not a finite number")]
+    ScaleNotFinite,
+    /// Memory is short.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
     /// A shape that cannot be multiplied.
     #[error("a matrix of {rows} x {cols} is empty or too large")]
     BadShape {

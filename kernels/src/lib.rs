@@ -8,6 +8,7 @@
     reason = "lanes and registers are counted, as in the instructions they stand for"
 )]
 
+mod buffer;
 mod cpu;
 pub mod cuda;
 mod format;
@@ -15,13 +16,15 @@ mod isa;
 mod pool;
 pub mod reference;
 
-pub use cpu::attention::{AttentionShape, KvView, QueryRow, attention, kv_copy, kv_store};
-pub use cpu::matmul::{Activations, matmul};
+pub use buffer::OutOfMemory;
+pub use cpu::Compute;
+pub use cpu::activations::{Activations, Forms};
+pub use cpu::attention::{QueryRow, attention};
+pub use cpu::kv::{AttentionShape, KvFormat, KvLayer, KvPool};
 pub use cpu::pack::Matrix;
-pub use cpu::small::{add, bias, gelu, layer_norm, rms_norm, rope, swiglu};
+pub use cpu::product::{Linear, product, product_add, product_gelu, product_swiglu};
+pub use cpu::rope::{Angles, RopeStyle, rope_and_store};
+pub use cpu::small::{layer_norm, log_sum_exp, rms_norm};
 pub use format::{Format, FormatError, dequantize_row};
 pub use isa::Isa;
 pub use pool::Pool;
-
-pub use cpu::Compute;
-pub use cpu::small::RopeStyle;

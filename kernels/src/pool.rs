@@ -1,7 +1,8 @@
 //! Who does the arithmetic? A small pool of threads that one owner drives through parallel loops.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -9,28 +10,44 @@ use std::time::{Duration, Instant};
 /// microseconds apart, and waking a sleeper costs more than that; beyond it the machine is idle and must stay so.
 const SPIN: Duration = Duration::from_micros(60);
 
+/// Looks between two looks at the clock, and between two offers of the core to others.
+const LOOKS: u32 = 128;
+
 /// A borrowed loop body with its lifetime erased; see the safety argument in [`Pool::run`].
 #[derive(Clone, Copy)]
 struct Body(*const (dyn Fn(usize) + Sync));
 
-// SAFETY: the pointee is `Sync`, and `Pool::run` keeps it alive until no worker can touch it.
-unsafe impl Send for Body {}
-
+#[derive(Clone, Copy)]
 struct Loop {
     body: Body,
     items: usize,
-    serial: usize,
 }
 
+/// A value alone on its cache lines (two, since processors fetch them in pairs).
+#[repr(align(128))]
+struct Apart<T>(T);
+
+/// Set in the state while the current loop may be joined; the bits below count those who did, those above the loops.
+const OPEN: u64 = 1 << 31;
+const ONE_LOOP: u64 = 1 << 32;
+
 struct Shared {
-    current: Mutex<Option<Loop>>,
+    /// Number of the loop, whether it is open, and how many workers are in it.
+    state: Apart<AtomicU64>,
+    next: Apart<AtomicUsize>,
+    /// Written by the owner while no worker is in a loop and none can enter; read by workers that entered.
+    current: UnsafeCell<Option<Loop>>,
+    sleepers: AtomicUsize,
+    sleep: Mutex<()>,
     wake: Condvar,
-    serial: AtomicUsize,
-    next: AtomicUsize,
-    busy: AtomicUsize,
     panicked: AtomicBool,
     stop: AtomicBool,
 }
+
+// SAFETY: `current` is written only while the state is closed and empty, and read only between entering and leaving.
+unsafe impl Sync for Shared {}
+// SAFETY: the body behind `current` is `Sync`, and is reached only while `Pool::run` keeps it alive.
+unsafe impl Send for Shared {}
 
 /// A pool of `threads - 1` workers; the caller of [`Pool::run`] is the last thread.
 pub struct Pool {
@@ -38,19 +55,16 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
 }
 
-fn lock(shared: &Shared) -> MutexGuard<'_, Option<Loop>> {
-    shared.current.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Pool {
     /// Starts a pool that computes with `threads` threads (at least 1), counting its owner.
     pub fn new(threads: usize) -> Self {
         let shared = Arc::new(Shared {
-            current: Mutex::new(None),
+            state: Apart(AtomicU64::new(0)),
+            next: Apart(AtomicUsize::new(0)),
+            current: UnsafeCell::new(None),
+            sleepers: AtomicUsize::new(0),
+            sleep: Mutex::new(()),
             wake: Condvar::new(),
-            serial: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
-            busy: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         });
@@ -79,27 +93,30 @@ impl Pool {
             return;
         }
         let shared = &*self.shared;
-        shared.panicked.store(false, Ordering::Relaxed);
-        // SAFETY: the lifetime is erased only inside this call. Workers reach the body through `current`, under the
-        // lock, and count themselves in `busy` there; the body is removed from `current` and `busy` awaited as zero
-        // before this function returns or unwinds.
+        // SAFETY: the lifetime is erased only inside this call. A worker reaches the body only after it entered the
+        // open loop, which counts it in the state; the loop is closed and the count awaited as zero before this
+        // function returns or unwinds.
         let erased = Body(unsafe {
             std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const (dyn Fn(usize) + Sync + 'static)>(
                 body,
             )
         });
-        {
-            let mut current = lock(shared);
-            let serial = shared.serial.load(Ordering::Relaxed).wrapping_add(1);
-            shared.next.store(0, Ordering::Relaxed);
-            *current = Some(Loop { body: erased, items, serial });
-            shared.serial.store(serial, Ordering::Release);
+        shared.panicked.store(false, Ordering::Relaxed);
+        shared.next.0.store(0, Ordering::Relaxed);
+        // SAFETY: the last loop was closed and left by all, so nobody reads it.
+        unsafe { *shared.current.get() = Some(Loop { body: erased, items }) };
+        let serial = (shared.state.0.load(Ordering::Relaxed) & !(ONE_LOOP - 1)).wrapping_add(ONE_LOOP);
+        // Sequentially consistent, as the count of sleepers is: either this sees the sleeper, or it sees the loop.
+        shared.state.0.store(serial | OPEN, Ordering::SeqCst);
+        if shared.sleepers.load(Ordering::SeqCst) > 0 {
+            drop(shared.sleep.lock().unwrap_or_else(PoisonError::into_inner));
+            shared.wake.notify_all();
         }
-        shared.wake.notify_all();
         let mine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| take_items(shared, items, body)));
-        *lock(shared) = None;
-        while shared.busy.load(Ordering::Acquire) != 0 {
-            std::hint::spin_loop();
+        let mut looks = 0;
+        shared.state.0.fetch_and(!OPEN, Ordering::AcqRel);
+        while shared.state.0.load(Ordering::Acquire) != serial {
+            pause(&mut looks);
         }
         if let Err(payload) = mine {
             std::panic::resume_unwind(payload);
@@ -108,9 +125,18 @@ impl Pool {
     }
 }
 
+/// Waits a moment; now and then the core is offered to whoever else needs it, perhaps the thread that is waited for.
+fn pause(looks: &mut u32) {
+    *looks += 1;
+    if looks.is_multiple_of(LOOKS) {
+        std::thread::yield_now();
+    }
+    std::hint::spin_loop();
+}
+
 fn take_items(shared: &Shared, items: usize, body: &(dyn Fn(usize) + Sync)) {
     loop {
-        let at = shared.next.fetch_add(1, Ordering::Relaxed);
+        let at = shared.next.0.fetch_add(1, Ordering::Relaxed);
         if at >= items {
             return;
         }
@@ -118,47 +144,73 @@ fn take_items(shared: &Shared, items: usize, body: &(dyn Fn(usize) + Sync)) {
     }
 }
 
+impl Shared {
+    /// Enters the current loop if it is open and none of those `seen`.
+    fn enter(&self, seen: &mut u64) -> bool {
+        let mut state = self.state.0.load(Ordering::SeqCst);
+        while state & OPEN != 0 && state / ONE_LOOP != *seen {
+            match self.state.0.compare_exchange_weak(state, state + 1, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => {
+                    *seen = state / ONE_LOOP;
+                    return true;
+                }
+                Err(now) => state = now,
+            }
+        }
+        false
+    }
+
+    /// Enters the next loop, spinning for a while and sleeping thereafter; `false` when the pool ends.
+    fn next_loop(&self, seen: &mut u64) -> bool {
+        let mut idle_since = None;
+        for looks in 1u32.. {
+            if self.stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            if self.enter(seen) {
+                return true;
+            }
+            std::hint::spin_loop();
+            if looks.is_multiple_of(LOOKS) && idle_since.get_or_insert_with(Instant::now).elapsed() > SPIN {
+                break;
+            }
+        }
+        let mut sleep = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let entered = loop {
+            if self.stop.load(Ordering::Relaxed) {
+                break false;
+            }
+            if self.enter(seen) {
+                break true;
+            }
+            sleep = self.wake.wait(sleep).unwrap_or_else(PoisonError::into_inner);
+        };
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        entered
+    }
+}
+
 fn work(shared: &Shared) {
     let mut seen = 0;
-    loop {
-        let idle_since = Instant::now();
-        while shared.serial.load(Ordering::Acquire) == seen
-            && !shared.stop.load(Ordering::Relaxed)
-            && idle_since.elapsed() < SPIN
-        {
-            std::hint::spin_loop();
-        }
-        let mut current = lock(shared);
-        let (body, items) = loop {
-            if shared.stop.load(Ordering::Relaxed) {
-                return;
+    while shared.next_loop(&mut seen) {
+        // SAFETY: this worker has entered the loop, so the owner waits for it before it writes or returns.
+        if let Some(Loop { body, items }) = unsafe { *shared.current.get() } {
+            // SAFETY: as above: the body outlives the loop.
+            let body = unsafe { &*body.0 };
+            let take = std::panic::AssertUnwindSafe(|| take_items(shared, items, body));
+            if std::panic::catch_unwind(take).is_err() {
+                shared.panicked.store(true, Ordering::Release);
             }
-            match &*current {
-                Some(job) if job.serial != seen => {
-                    seen = job.serial;
-                    break (job.body, job.items);
-                }
-                // A loop that ended before this worker woke is done; do not spin on its number again.
-                _ => seen = shared.serial.load(Ordering::Relaxed),
-            }
-            current = shared.wake.wait(current).unwrap_or_else(PoisonError::into_inner);
-        };
-        shared.busy.fetch_add(1, Ordering::AcqRel);
-        drop(current);
-        // SAFETY: `busy` was raised under the lock while the loop was current, so `run` waits for this worker.
-        let body = unsafe { &*body.0 };
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| take_items(shared, items, body))).is_err()
-        {
-            shared.panicked.store(true, Ordering::Release);
         }
-        shared.busy.fetch_sub(1, Ordering::AcqRel);
+        shared.state.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         {
-            let _guard = lock(&self.shared);
+            let _guard = self.shared.sleep.lock().unwrap_or_else(PoisonError::into_inner);
             self.shared.stop.store(true, Ordering::Relaxed);
         }
         self.shared.wake.notify_all();

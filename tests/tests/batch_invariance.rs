@@ -267,7 +267,7 @@ struct Bench {
 impl Bench {
     fn open(isa: Isa) -> Option<Self> {
         let files = tests::weights(MODEL)?;
-        let options = LoadOptions { threads: 2, kv_bytes: 64 << 20, isa };
+        let options = LoadOptions { isa, ..LoadOptions::new(2, 64 << 20) };
         let mut loaded = load(files.weights(), &options).unwrap();
         let runner = &mut loaded.runner;
         assert!(runner.limits().blocks_total >= BLOCKS as usize && runner.limits().block_tokens == BLOCK);

@@ -4,7 +4,6 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for the terminal")]
 
 use exec::{LoadOptions, load};
-use kernels::Isa;
 use sched::{BlockId, Draw, RowPlan, Runner, Sampling, SeqId, Span, StepPlan};
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +11,7 @@ use std::time::Instant;
 /// A row that computes `count` tokens after `start`, in blocks of its own.
 fn row(at: usize, start: usize, count: usize) -> RowPlan {
     let len = start + count;
-    let first = at * 160;
+    let first = at * if start > 2000 { 300 } else { 40 };
     let blocks = (0..len.div_ceil(16)).map(|block| BlockId((first + block) as u32)).collect();
     let tokens = (0..count).map(|i| ((start + i) * 37 % 20_000) as u32).collect();
     let draw = Some(Draw {
@@ -26,8 +25,12 @@ fn row(at: usize, start: usize, count: usize) -> RowPlan {
 }
 
 fn report(what: &str, tokens: usize, mut step: impl FnMut()) {
+    if std::env::var("ONLY").is_ok_and(|only| !what.contains(&only)) {
+        return;
+    }
     step();
-    let mut rates: Vec<f64> = (0..7)
+    let n = std::env::var("N").map_or(7, |n| n.parse().unwrap());
+    let mut rates: Vec<f64> = (0..n)
         .map(|_| {
             let began = Instant::now();
             step();
@@ -35,15 +38,14 @@ fn report(what: &str, tokens: usize, mut step: impl FnMut()) {
         })
         .collect();
     rates.sort_by(f64::total_cmp);
-    println!("{what:24} {:8.1} tokens/s  [{:.1} to {:.1}]", rates[3], rates[0], rates[6]);
+    println!("{what:24} {:8.1} tokens/s  [{:.1} to {:.1}]", rates[n / 2], rates[0], rates[n - 1]);
 }
 
 fn main() {
     let mut args = std::env::args().skip(1);
     let path = args.next().expect("usage: speed MODEL.gguf [THREADS]");
     let threads = args.next().map_or(2, |n| n.parse().unwrap());
-    let mut loaded =
-        load(path.as_ref(), &LoadOptions { threads, kv_bytes: 1 << 30, isa: Isa::detect() }).unwrap();
+    let mut loaded = load(path.as_ref(), &LoadOptions::new(threads, 2 << 30)).unwrap();
     let s = &loaded.summary;
     println!(
         "{}: {:.0} MB of weights, {} threads, {}, loaded in {:.2} s",
@@ -61,9 +63,9 @@ fn main() {
             }
         });
     }
-    for rows in [1, 4, 8, 16] {
-        let plan = StepPlan { copies: Vec::new(), rows: (0..rows).map(|at| row(at, 512, 1)).collect() };
-        report(&format!("decode batch {rows} at 512"), rows * 8, || {
+    for (rows, depth) in [(1, 0), (1, 512), (4, 512), (8, 512), (16, 512), (32, 512), (1, 2048), (1, 4096)] {
+        let plan = StepPlan { copies: Vec::new(), rows: (0..rows).map(|at| row(at, depth, 1)).collect() };
+        report(&format!("decode {rows} at {depth}"), rows * 8, || {
             (0..8).for_each(|_| drop(loaded.runner.run(&plan).unwrap()));
         });
     }

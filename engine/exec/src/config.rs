@@ -2,7 +2,7 @@
 
 use crate::error::LoadError;
 use crate::gguf::{Gguf, metadata};
-use kernels::{AttentionShape, RopeStyle};
+use kernels::{AttentionShape, KvFormat, RopeStyle};
 
 /// Architectures with a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +87,8 @@ impl ModelConfig {
         })
     }
 
-    /// Bytes of one KV block over all layers, in f16.
-    pub fn kv_block_bytes(&self) -> usize {
-        self.layers * self.attention.block_elements() * 2
+    /// Bytes of one KV block over all layers.
+    pub fn kv_block_bytes(&self, format: KvFormat) -> usize {
+        self.layers * format.block_bytes(self.attention)
     }
 }

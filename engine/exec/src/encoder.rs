@@ -5,8 +5,8 @@
 
 use crate::error::LoadError;
 use kernels::{
-    Activations, AttentionShape, Compute, Isa, KvView, Matrix, QueryRow, add, attention, bias, gelu,
-    kv_store, layer_norm, matmul,
+    Activations, AttentionShape, Compute, Forms, Isa, KvFormat, KvPool, Linear, Matrix, QueryRow, attention,
+    layer_norm, product, product_add, product_gelu, rope_and_store,
 };
 use safetensors::{Dtype, SafeTensors};
 use std::path::Path;
@@ -25,14 +25,12 @@ pub enum EncodeError {
     /// The tokenizer failed.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
+    /// The system has no memory for a batch's keys and values.
+    #[error("no memory for the keys and values of a batch")]
+    OutOfMemory,
     /// The numbers left the finite range.
     #[error("the encoder produced no finite vector")]
     NotFinite,
-}
-
-struct Linear {
-    weight: Matrix,
-    bias: Vec<f32>,
 }
 
 struct Norm {
@@ -41,9 +39,7 @@ struct Norm {
 }
 
 struct Layer {
-    q: Linear,
-    k: Linear,
-    v: Linear,
+    qkv: [Linear; 3],
     out: Linear,
     out_norm: Norm,
     up: Linear,
@@ -60,7 +56,26 @@ pub struct Encoder {
     norm: Norm,
     layers: Vec<Layer>,
     shape: AttentionShape,
-    compute: Mutex<Compute>,
+    desk: Mutex<Desk>,
+}
+
+/// Who computes, and in which memory; one call at a time.
+struct Desk {
+    compute: Compute,
+    /// Keys and values of the layer at hand.
+    kv: KvPool,
+    work: Work,
+}
+
+#[derive(Default)]
+struct Work {
+    /// `[token][width]`: the residual stream.
+    x: Vec<f32>,
+    /// `[token][q heads, k heads, v heads][dim]`.
+    qkv: Vec<f32>,
+    mixed: Vec<f32>,
+    input: Activations,
+    hidden: Activations,
 }
 
 const EPS: f32 = 1e-12;
@@ -68,17 +83,30 @@ const EPS: f32 = 1e-12;
 const HEAD_DIM: usize = 32;
 
 impl Encoder {
-    /// Loads safetensors weights and a tokenizer.json, to compute with `threads` threads and `isa`.
+    /// Loads safetensors weights and a tokenizer.json, to compute with `threads` threads and `isa`. Matrices are kept in
+    /// 8 bits with a scale for each 32 inputs.
     ///
     /// # Errors
     /// When a file cannot be read or does not hold a BERT encoder.
     pub fn load(weights: &Path, tokenizer: &Path, threads: usize, isa: Isa) -> Result<Self, LoadError> {
+        Self::open(weights, tokenizer, Compute::new(threads, isa), Matrix::pack_eight)
+    }
+
+    /// As [`Encoder::load`], with matrices in f32 as the file has them: several times slower, to compare with.
+    ///
+    /// # Errors
+    /// As [`Encoder::load`].
+    pub fn load_f32(weights: &Path, tokenizer: &Path, threads: usize, isa: Isa) -> Result<Self, LoadError> {
+        Self::open(weights, tokenizer, Compute::new(threads, isa), Matrix::pack_f32)
+    }
+
+    fn open(weights: &Path, tokenizer: &Path, compute: Compute, pack: Pack) -> Result<Self, LoadError> {
         let bytes =
             std::fs::read(weights).map_err(|source| LoadError::Io { path: weights.to_path_buf(), source })?;
         let invalid = |path: &Path, message: String| LoadError::Invalid { path: path.to_path_buf(), message };
         let tensors =
             SafeTensors::deserialize(&bytes).map_err(|error| invalid(weights, error.to_string()))?;
-        let source = Source { tensors };
+        let source = Source { tensors, pack };
         let mut tokenizer = tokenizers::Tokenizer::from_file(tokenizer)
             .map_err(|error| invalid(tokenizer, error.to_string()))?;
         // The file's own limits are for padded batches of 128; lengths are handled here.
@@ -101,7 +129,7 @@ impl Encoder {
             ));
         }
         for position in positions.chunks_exact_mut(width) {
-            add(position, &types[..width]);
+            position.iter_mut().zip(&types[..width]).for_each(|(position, kind)| *position += kind);
         }
         let mut layers = Vec::new();
         while source.has(&format!("encoder.layer.{}.attention.self.query.weight", layers.len())) {
@@ -115,8 +143,10 @@ impl Encoder {
         }
         let heads = width / HEAD_DIM;
         let shape = AttentionShape { heads, kv_heads: heads, head_dim: HEAD_DIM };
-        let compute = Mutex::new(Compute::new(threads, isa));
-        Ok(Self { tokenizer, words, positions, norm, layers, shape, compute })
+        let kv = KvPool::new(shape, KvFormat::Bits16, 1, 0)
+            .map_err(|error| LoadError::KvTooLarge { given: error.bytes })?;
+        let desk = Mutex::new(Desk { compute, kv, work: Work::default() });
+        Ok(Self { tokenizer, words, positions, norm, layers, shape, desk })
     }
 
     /// Length of a vector.
@@ -148,7 +178,7 @@ impl Encoder {
             }
             ids.push(tokens);
         }
-        let mut compute = self.compute.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
         let mut vectors = Vec::with_capacity(texts.len());
         let mut from = 0;
         while from < ids.len() {
@@ -157,7 +187,7 @@ impl Encoder {
                 tokens += ids[to].len();
                 to += 1;
             }
-            self.pass(&mut compute, &ids[from..to], &mut vectors)?;
+            self.pass(&mut desk, &ids[from..to], &mut vectors)?;
             from = to;
         }
         Ok(vectors)
@@ -165,35 +195,33 @@ impl Encoder {
 
     fn pass(
         &self,
-        compute: &mut Compute,
+        desk: &mut Desk,
         texts: &[Vec<u32>],
         vectors: &mut Vec<Vec<f32>>,
     ) -> Result<(), EncodeError> {
+        let Desk { compute, kv, work } = desk;
         let width = self.dimensions();
-        let tokens: usize = texts.iter().map(Vec::len).sum();
-        let mut x = Vec::with_capacity(tokens * width);
+        work.x.clear();
         for text in texts {
             for (position, id) in text.iter().enumerate() {
                 let from = *id as usize * width;
                 let word = self.words.get(from..from + width).ok_or(EncodeError::NotFinite)?;
-                x.extend(
-                    word.iter()
-                        .zip(&self.positions[position * width..])
-                        .map(|(word, position)| word + position),
-                );
+                let places = &self.positions[position * width..];
+                work.x.extend(word.iter().zip(places).map(|(word, position)| word + position));
             }
         }
-        layer_norm(compute, &mut x, &self.norm.weight, &self.norm.bias, EPS);
         let layout = Layout::new(texts);
         let rows = layout.rows(texts);
-        let mut kv = vec![0u16; layout.blocks * self.shape.block_elements()];
+        kv.reserve(layout.blocks).map_err(|_| EncodeError::OutOfMemory)?;
+        let forms = Forms::of(compute, self.layers[0].qkv.each_ref().map(|part| &part.weights));
+        norm(compute, forms, &self.norm, &mut work.x, &mut work.input);
         for layer in &self.layers {
-            self.layer(compute, layer, &rows, &mut kv, &mut x, tokens);
+            self.layer(compute, layer, &rows, kv, work);
         }
         for row in &rows {
             let mut mean = vec![0f32; width];
-            for token in x[row.first * width..(row.first + row.tokens) * width].chunks_exact(width) {
-                add(&mut mean, token);
+            for token in work.x[row.first * width..(row.first + row.tokens) * width].chunks_exact(width) {
+                mean.iter_mut().zip(token).for_each(|(mean, x)| *mean += x);
             }
             let length = mean.iter().map(|x| x * x).sum::<f32>().sqrt();
             if !(length.is_finite() && length > 0.0) {
@@ -205,53 +233,37 @@ impl Encoder {
         Ok(())
     }
 
+    /// One layer: its input and the next one's stand in `work.input`.
     fn layer(
         &self,
         compute: &mut Compute,
         layer: &Layer,
         rows: &[QueryRow<'_>],
-        kv: &mut [u16],
-        x: &mut [f32],
-        tokens: usize,
+        kv: &mut KvPool,
+        work: &mut Work,
     ) {
-        let (width, block) = (self.dimensions(), AttentionShape::BLOCK_TOKENS);
-        let input = Activations::float(x, tokens);
-        let [q, k, v] = [&layer.q, &layer.k, &layer.v].map(|linear| linear.apply(compute, &input));
-        for row in rows {
-            for token in 0..row.tokens {
-                let at = (row.first + token) * width;
-                let slot = token % block;
-                kv_store(
-                    kv,
-                    self.shape,
-                    row.blocks[token / block],
-                    slot,
-                    &k[at..at + width],
-                    &v[at..at + width],
-                );
-            }
-        }
-        let mut mixed = vec![0.0; q.len()];
-        attention(compute, KvView { bits: kv, shape: self.shape }, rows, &q, &mut mixed);
-        let mixed = Activations::float(&mixed, tokens);
-        add(x, &layer.out.apply(compute, &mixed));
-        layer_norm(compute, x, &layer.out_norm.weight, &layer.out_norm.bias, EPS);
-        let input = Activations::float(x, tokens);
-        let mut hidden = layer.up.apply(compute, &input);
-        gelu(compute, &mut hidden, layer.up.weight.rows());
-        let hidden = Activations::float(&hidden, tokens);
-        add(x, &layer.down.apply(compute, &hidden));
-        layer_norm(compute, x, &layer.down_norm.weight, &layer.down_norm.bias, EPS);
+        let (shape, tokens) = (self.shape, work.x.len() / self.dimensions());
+        work.qkv.resize(tokens * shape.qkv_width(), 0.0);
+        product(compute, &layer.qkv.each_ref(), &work.input, &mut work.qkv);
+        rope_and_store(compute, None, kv, 0, rows, &mut work.qkv);
+        work.mixed.resize(work.x.len(), 0.0);
+        attention(compute, kv.layer(0), rows, &work.qkv, shape.qkv_width(), &mut work.mixed);
+        let forms = Forms::of(compute, [&layer.out.weights]);
+        work.input.fill(compute, forms, &work.mixed, tokens);
+        product_add(compute, &layer.out, &work.input, &mut work.x);
+        let forms = Forms::of(compute, [&layer.up.weights]);
+        norm(compute, forms, &layer.out_norm, &mut work.x, &mut work.input);
+        let forms = Forms::of(compute, [&layer.down.weights]);
+        product_gelu(compute, &layer.up, &work.input, forms, &mut work.hidden);
+        product_add(compute, &layer.down, &work.hidden, &mut work.x);
+        // All layers keep their matrices in one form, so this serves the next one.
+        let forms = Forms::of(compute, layer.qkv.each_ref().map(|part| &part.weights));
+        norm(compute, forms, &layer.down_norm, &mut work.x, &mut work.input);
     }
 }
 
-impl Linear {
-    fn apply(&self, compute: &mut Compute, input: &Activations<'_>) -> Vec<f32> {
-        let mut out = vec![0.0; input.rows() * self.weight.rows()];
-        matmul(compute, &self.weight, input, &mut out);
-        bias(&mut out, &self.bias);
-        out
-    }
+fn norm(compute: &mut Compute, forms: Forms, norm: &Norm, x: &mut [f32], out: &mut Activations) {
+    layer_norm(compute, forms, x, (&norm.weight, &norm.bias), EPS, out);
 }
 
 /// Which scratch blocks hold each text's keys and values.
@@ -287,7 +299,11 @@ impl Layout {
 /// Tensors by name, with or without the `bert.` prefix that some files carry.
 struct Source<'a> {
     tensors: SafeTensors<'a>,
+    pack: Pack,
 }
+
+/// How a matrix is kept: rows, columns, values.
+type Pack = fn(usize, usize, &[f32]) -> Result<Matrix, kernels::FormatError>;
 
 impl Source<'_> {
     fn has(&self, name: &str) -> bool {
@@ -330,19 +346,20 @@ impl Source<'_> {
         if cols != inputs || rows != bias.len() || outputs.is_some_and(|outputs| outputs != rows) {
             return Err(LoadError::tensor(name, format!("is {rows} x {cols}, which does not fit its place")));
         }
-        let weight =
-            Matrix::pack_f32(rows, cols, &values).map_err(|error| LoadError::format(name, &error))?;
-        Ok(Linear { weight, bias })
+        let weights = (self.pack)(rows, cols, &values).map_err(|error| LoadError::format(name, &error))?;
+        Ok(Linear { weights, bias: Some(bias) })
     }
 
     fn layer(&self, at: usize, width: usize) -> Result<Layer, LoadError> {
         let name = |part: &str| format!("encoder.layer.{at}.{part}");
         let up = self.linear(&name("intermediate.dense"), None, width)?;
-        let hidden = up.weight.rows();
+        let hidden = up.weights.rows();
         let layer = Layer {
-            q: self.linear(&name("attention.self.query"), Some(width), width)?,
-            k: self.linear(&name("attention.self.key"), Some(width), width)?,
-            v: self.linear(&name("attention.self.value"), Some(width), width)?,
+            qkv: [
+                self.linear(&name("attention.self.query"), Some(width), width)?,
+                self.linear(&name("attention.self.key"), Some(width), width)?,
+                self.linear(&name("attention.self.value"), Some(width), width)?,
+            ],
             out: self.linear(&name("attention.output.dense"), Some(width), width)?,
             out_norm: self.norm(&name("attention.output.LayerNorm"))?,
             down: self.linear(&name("output.dense"), Some(width), hidden)?,

@@ -7,7 +7,7 @@ use crate::gguf::Gguf;
 use crate::runner::DeviceRunner;
 use crate::tokenizer::Tokenizer;
 use crate::weights::Weights;
-use kernels::{Compute, Isa};
+use kernels::{Compute, Isa, KvFormat};
 use sched::{Runner, RunnerLimits};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,6 +21,18 @@ pub struct LoadOptions {
     pub kv_bytes: usize,
     /// Instruction set; `Isa::detect()` unless a test wants another.
     pub isa: Isa,
+    /// How keys and values are kept.
+    pub kv_format: KvFormat,
+    /// Widens all weights to f32, so that nothing is lost and nothing quantised: what the file means, at several times
+    /// the memory; to measure what the packed weights lose.
+    pub widened: bool,
+}
+
+impl LoadOptions {
+    /// The best that this machine has, with keys and values in 16 bits.
+    pub fn new(threads: usize, kv_bytes: usize) -> Self {
+        Self { threads, kv_bytes, isa: Isa::detect(), kv_format: KvFormat::default(), widened: false }
+    }
 }
 
 /// What was loaded.
@@ -62,13 +74,14 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let config = ModelConfig::read(&gguf)?;
     let tokenizer =
         Tokenizer::from_gguf(&gguf.content).map_err(|error| LoadError::Tokenizer(error.to_string()))?;
-    let weights = Weights::load(&gguf, &config, options.threads)?;
+    let weights = Weights::load(&gguf, &config, options)?;
     let weights_bytes = weights.bytes();
     let compute = Compute::new(options.threads, options.isa);
     let (threads, isa) = (compute.threads(), compute.isa());
-    let runner = DeviceRunner::new(Model { config: config.clone(), weights }, compute, options.kv_bytes)?;
+    let model = Model::new(config.clone(), weights);
+    let runner = DeviceRunner::new(model, compute, options.kv_bytes, options.kv_format)?;
     let limits = runner.limits();
-    let kv_bytes = limits.blocks_total * config.kv_block_bytes();
+    let kv_bytes = limits.blocks_total * config.kv_block_bytes(options.kv_format);
     let summary =
         ModelSummary { config, weights_bytes, threads, isa, limits, kv_bytes, took: began.elapsed() };
     Ok(Loaded { runner, tokenizer, summary })

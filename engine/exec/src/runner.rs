@@ -3,22 +3,26 @@
 use crate::config::ModelConfig;
 use crate::error::LoadError;
 use crate::forward::Model;
-use crate::sampler::{self, SampleError};
-use kernels::{AttentionShape, Compute, kv_copy};
+use crate::sampler::{self, Choice, SampleError};
+use kernels::{AttentionShape, Compute, KvFormat, KvPool};
 use sched::{BlockCopy, Drawn, RowPlan, RunError, Runner, RunnerLimits, StepOutput, StepPlan};
 
 /// The runner on this machine's CPU: a model, its KV pool and the threads that compute.
 pub struct DeviceRunner {
     model: Model,
     compute: Compute,
-    /// `[layer][block][...]`; see `kernels::AttentionShape`. Bits of f16.
-    kv: Vec<u16>,
+    kv: KvPool,
     limits: RunnerLimits,
 }
 
 impl DeviceRunner {
-    pub(crate) fn new(model: Model, compute: Compute, kv_bytes: usize) -> Result<Self, LoadError> {
-        let block = model.config.kv_block_bytes();
+    pub(crate) fn new(
+        model: Model,
+        compute: Compute,
+        kv_bytes: usize,
+        kv_format: KvFormat,
+    ) -> Result<Self, LoadError> {
+        let block = model.config.kv_block_bytes(kv_format);
         // Block ids are 32 bits wide; no machine's memory reaches that.
         let blocks_total = (kv_bytes / block).min(u32::MAX as usize);
         if blocks_total == 0 {
@@ -30,7 +34,8 @@ impl DeviceRunner {
             context_tokens_max: model.config.context_tokens,
             vocab_tokens: model.weights.embedding.vocab(),
         };
-        let kv = zeroed(model.config.layers * blocks_total * model.config.attention.block_elements())?;
+        let kv = KvPool::new(model.config.attention, kv_format, model.config.layers, blocks_total)
+            .map_err(|error| LoadError::KvTooLarge { given: error.bytes })?;
         Ok(Self { model, compute, kv, limits })
     }
 
@@ -44,13 +49,27 @@ impl DeviceRunner {
     /// # Errors
     /// As [`Runner::run`].
     pub fn logits(&mut self, plan: &StepPlan) -> Result<Vec<f32>, RunError> {
+        self.forward(plan, &drawing(plan)).map(|logits| logits.to_vec())
+    }
+
+    /// The logits after each token of a plan, `[token][vocab]`, rows one after another; to score a text.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    pub fn logits_of_all(&mut self, plan: &StepPlan) -> Result<&[f32], RunError> {
+        let tokens = plan.rows.iter().map(|row| row.tokens.len()).sum();
+        self.forward(plan, &(0..tokens).collect::<Vec<_>>()).map(|logits| &*logits)
+    }
+
+    /// Logits after the tokens `wanted`, counted over all rows.
+    fn forward(&mut self, plan: &StepPlan, wanted: &[usize]) -> Result<&mut [f32], RunError> {
         plan.check(&self.limits)?;
         let tables = plan.rows.iter().map(table).collect::<Result<Vec<_>, _>>()?;
         self.copy(&plan.copies)?;
         if plan.rows.is_empty() {
-            return Ok(Vec::new());
+            return Ok(&mut []);
         }
-        self.model.forward(&mut self.compute, &mut self.kv, &plan.rows, &tables)
+        self.model.forward(&mut self.compute, &mut self.kv, &plan.rows, &tables, wanted)
     }
 
     /// Copies blocks, in order, in every layer.
@@ -59,14 +78,19 @@ impl DeviceRunner {
         if let Some(copy) = copies.iter().find(outside) {
             return Err(RunError::InvalidPlan(format!("{copy:?} names a block that the pool does not have")));
         }
-        let part = self.kv.len() / self.model.config.layers;
-        for layer in self.kv.chunks_exact_mut(part) {
-            for copy in copies {
-                kv_copy(layer, self.model.config.attention, copy.from.0, copy.to.0);
-            }
-        }
+        copies.iter().for_each(|copy| self.kv.copy(copy.from.0, copy.to.0));
         Ok(())
     }
+}
+
+/// The last token of each row that draws, counted over all rows.
+fn drawing(plan: &StepPlan) -> Vec<usize> {
+    let mut end = 0;
+    let rows = plan.rows.iter().filter_map(|row| {
+        end += row.tokens.len();
+        row.draw.is_some().then_some(end - 1)
+    });
+    rows.collect()
 }
 
 /// A draw that failed, as the engine wants it told.
@@ -76,15 +100,6 @@ fn draw_error(row: &RowPlan, error: &SampleError) -> RunError {
         SampleError::NoneAllowed => RunError::NoTokenAllowed(row.seq),
         SampleError::Setting(_) => RunError::InvalidPlan(format!("{:?}: {error}", row.seq)),
     }
-}
-
-/// Memory for that many elements, or an error where the system has none to give.
-fn zeroed(elements: usize) -> Result<Vec<u16>, LoadError> {
-    // Asked for and given back first, because the line below ends the process when it fails. It is the one that stays:
-    // the system hands out zeroed pages as they are touched, while a reserved vector would be filled at once.
-    let asked = Vec::<u16>::new().try_reserve_exact(elements);
-    asked.map_err(|_| LoadError::KvTooLarge { given: elements.saturating_mul(size_of::<u16>()) })?;
-    Ok(vec![0; elements])
 }
 
 /// A row's block table. More spans than one, or a shift, are passage KV, a later feature; see [`sched::Span`].
@@ -103,28 +118,18 @@ impl Runner for DeviceRunner {
     }
 
     fn run(&mut self, plan: &StepPlan) -> Result<StepOutput, RunError> {
-        let mut logits = self.logits(plan)?;
+        self.forward(plan, &drawing(plan))?;
+        let vocab = self.limits.vocab_tokens;
         let draws = plan.rows.iter().filter_map(|row| row.draw.as_ref().map(|draw| (row, draw)));
-        let drawn = draws
-            .zip(logits.chunks_exact_mut(self.limits.vocab_tokens))
-            .map(|((row, draw), logits)| {
-                let choice = sampler::draw(logits, draw).map_err(|error| draw_error(row, &error))?;
-                Ok(Drawn { seq: row.seq, token: choice.token, logprob: choice.logprob, top: choice.top })
-            })
-            .collect::<Result<Vec<_>, RunError>>()?;
-        Ok(StepOutput { drawn })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_that_is_not_there_is_an_error() {
-        assert_eq!(zeroed(3).unwrap(), [0, 0, 0]);
-        for elements in [1 << 50, 1 << 62, usize::MAX] {
-            assert!(matches!(zeroed(elements), Err(LoadError::KvTooLarge { .. })), "{elements}");
-        }
+        let logits = self.model.logits().chunks_exact_mut(vocab);
+        let mut drawn: Vec<_> = draws.zip(logits).map(|(draw, logits)| (draw, logits, None)).collect();
+        self.compute.each(&mut drawn, &|_, ((_, draw), logits, choice)| {
+            *choice = Some(sampler::draw(logits, draw));
+        });
+        let drawn = drawn.into_iter().filter_map(|((row, _), _, choice)| {
+            let result = choice?.map_err(|error| draw_error(row, &error));
+            Some(result.map(|Choice { token, logprob, top }| Drawn { seq: row.seq, token, logprob, top }))
+        });
+        Ok(StepOutput { drawn: drawn.collect::<Result<_, _>>()? })
     }
 }

@@ -1,5 +1,6 @@
 //! Which token comes next? A pure function of the logits, the settings, and one random number fixed by seed and index.
 
+use kernels::Isa;
 use sched::{Draw, Sampling, TokenId, TokenMask};
 use std::cmp::Ordering;
 use thiserror::Error;
@@ -50,7 +51,7 @@ struct Candidate {
 pub fn draw(logits: &mut [f32], draw: &Draw) -> Result<Choice, SampleError> {
     let sampling = &*draw.sampling;
     check(sampling)?;
-    let normalizer = log_sum_exp(logits)?;
+    let normalizer = normalizer(logits)?;
     let logprob = |logit: f32| (f64::from(logit) - normalizer) as f32;
     let mut top = likeliest(logits, sampling.top_logprobs.unwrap_or(0));
     top.iter_mut().for_each(|(_, value)| *value = logprob(*value));
@@ -146,17 +147,9 @@ fn exclude(logits: &mut [f32], banned: &[TokenId], allowed: Option<&TokenMask>) 
 }
 
 /// The logarithm of the sum of exponentials, which turns logits into logarithmic probabilities.
-fn log_sum_exp(logits: &[f32]) -> Result<f64, SampleError> {
-    // One pass finds the maximum and everything that must not be there; a NaN fails the comparison.
-    if !logits.iter().all(|logit| *logit < f32::INFINITY) {
-        return Err(SampleError::NotFinite);
-    }
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    if max == f32::NEG_INFINITY {
-        return Err(SampleError::NotFinite);
-    }
-    let sum: f64 = logits.iter().map(|logit| f64::from((logit - max).exp())).sum();
-    Ok(f64::from(max) + sum.ln())
+fn normalizer(logits: &[f32]) -> Result<f64, SampleError> {
+    let (sum, top) = kernels::log_sum_exp(Isa::detect(), logits);
+    if sum.is_nan() || top == f32::NEG_INFINITY { Err(SampleError::NotFinite) } else { Ok(sum) }
 }
 
 /// Lowers the logits of seen tokens, each once, and keeps what they were.
@@ -177,13 +170,18 @@ fn penalize(logits: &mut [f32], seen: &[TokenId], penalty: f32, before: &mut Vec
 
 /// The largest logit and the lowest token that has it.
 fn largest(logits: &[f32]) -> (TokenId, f32) {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (token, logit) in logits.iter().enumerate() {
-        if *logit > best.1 {
-            best = (token as TokenId, *logit);
+    // Sixteen running maxima, which the compiler keeps in registers; then one look for where the largest stands.
+    let (chunks, rest) = logits.as_chunks::<16>();
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let mut tops = [f32::NEG_INFINITY; 16];
+    for chunk in chunks {
+        for (top, logit) in tops.iter_mut().zip(chunk) {
+            *top = larger(*top, *logit);
         }
     }
-    best
+    let top = tops.iter().chain(rest).copied().fold(f32::NEG_INFINITY, larger);
+    let at = logits.iter().position(|logit| *logit == top).unwrap_or(0);
+    (at as TokenId, top)
 }
 
 /// Weights relative to the likeliest token, whose weight is 1. Those that vanish are left out.

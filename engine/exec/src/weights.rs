@@ -3,7 +3,8 @@
 use crate::config::{Architecture, ModelConfig};
 use crate::error::LoadError;
 use crate::gguf::{Gguf, RawTensor};
-use kernels::{Format, Matrix, dequantize_row};
+use crate::load::LoadOptions;
+use kernels::{Format, Linear, Matrix, dequantize_row};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,16 +12,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// One transformer layer.
 pub(crate) struct Layer {
     pub(crate) attention_norm: Vec<f32>,
-    pub(crate) q: Matrix,
-    pub(crate) k: Matrix,
-    pub(crate) v: Matrix,
-    /// Biases of q, k and v.
-    pub(crate) biases: Option<[Vec<f32>; 3]>,
-    pub(crate) attention_out: Matrix,
+    /// Queries, keys and values.
+    pub(crate) qkv: [Linear; 3],
+    pub(crate) attention_out: Linear,
     pub(crate) ffn_norm: Vec<f32>,
-    pub(crate) gate: Matrix,
-    pub(crate) up: Matrix,
-    pub(crate) down: Matrix,
+    pub(crate) gate: Linear,
+    pub(crate) up: Linear,
+    pub(crate) down: Linear,
 }
 
 /// All weights of a model.
@@ -28,7 +26,7 @@ pub(crate) struct Weights {
     pub(crate) embedding: Embedding,
     pub(crate) layers: Vec<Layer>,
     pub(crate) norm: Vec<f32>,
-    pub(crate) output: Matrix,
+    pub(crate) output: Linear,
 }
 
 /// The token embedding stays as the file has it: a step reads a few rows of it.
@@ -50,7 +48,7 @@ impl Embedding {
 }
 
 impl Weights {
-    pub(crate) fn load(gguf: &Gguf, config: &ModelConfig, threads: usize) -> Result<Self, LoadError> {
+    pub(crate) fn load(gguf: &Gguf, config: &ModelConfig, options: &LoadOptions) -> Result<Self, LoadError> {
         let raw = gguf.tensor("token_embd.weight")?;
         if raw.cols != config.width {
             return Err(LoadError::tensor(
@@ -70,7 +68,7 @@ impl Weights {
                 layer_shapes(config).map(|(name, rows, cols)| (tensor_name(layer, name), rows, cols)),
             );
         }
-        let mut matrices = pack_all(gguf, &names, threads)?;
+        let mut matrices = pack_all(gguf, &names, options)?;
         let mut take =
             |name: String| matrices.remove(&name).ok_or_else(|| LoadError::tensor(&name, "was not packed"));
 
@@ -78,41 +76,42 @@ impl Weights {
         for at in 0..config.layers {
             let vector = |name: &str, len| vector(gguf, &tensor_name(at, name), len);
             let (q_width, kv_width) = widths(config);
-            let biases = match config.architecture {
-                Architecture::Qwen2 => Some([
-                    vector("attn_q.bias", q_width)?,
-                    vector("attn_k.bias", kv_width)?,
-                    vector("attn_v.bias", kv_width)?,
-                ]),
-                Architecture::Llama => None,
+            let [q, k, v] = match config.architecture {
+                Architecture::Qwen2 => [
+                    Some(vector("attn_q.bias", q_width)?),
+                    Some(vector("attn_k.bias", kv_width)?),
+                    Some(vector("attn_v.bias", kv_width)?),
+                ],
+                Architecture::Llama => [None, None, None],
             };
             layers.push(Layer {
                 attention_norm: vector("attn_norm.weight", config.width)?,
-                q: take(tensor_name(at, "attn_q.weight"))?,
-                k: take(tensor_name(at, "attn_k.weight"))?,
-                v: take(tensor_name(at, "attn_v.weight"))?,
-                biases,
-                attention_out: take(tensor_name(at, "attn_output.weight"))?,
+                qkv: [
+                    Linear { weights: take(tensor_name(at, "attn_q.weight"))?, bias: q },
+                    Linear { weights: take(tensor_name(at, "attn_k.weight"))?, bias: k },
+                    Linear { weights: take(tensor_name(at, "attn_v.weight"))?, bias: v },
+                ],
+                attention_out: Linear::new(take(tensor_name(at, "attn_output.weight"))?),
                 ffn_norm: vector("ffn_norm.weight", config.width)?,
-                gate: take(tensor_name(at, "ffn_gate.weight"))?,
-                up: take(tensor_name(at, "ffn_up.weight"))?,
-                down: take(tensor_name(at, "ffn_down.weight"))?,
+                gate: Linear::new(take(tensor_name(at, "ffn_gate.weight"))?),
+                up: Linear::new(take(tensor_name(at, "ffn_up.weight"))?),
+                down: Linear::new(take(tensor_name(at, "ffn_down.weight"))?),
             });
         }
         let norm = vector(gguf, "output_norm.weight", config.width)?;
-        let output = take(output.to_string())?;
+        let output = Linear::new(take(output.to_string())?);
         Ok(Self { embedding: Embedding { raw, row_bytes }, layers, norm, output })
     }
 
     /// Bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
         let matrices = |layer: &Layer| {
-            [&layer.q, &layer.k, &layer.v, &layer.attention_out, &layer.gate, &layer.up, &layer.down]
-                .iter()
-                .map(|matrix| matrix.bytes())
-                .sum::<usize>()
+            let others = [&layer.attention_out, &layer.gate, &layer.up, &layer.down];
+            layer.qkv.iter().chain(others).map(|linear| linear.weights.bytes()).sum::<usize>()
         };
-        self.embedding.raw.bytes.len() + self.output.bytes() + self.layers.iter().map(matrices).sum::<usize>()
+        self.embedding.raw.bytes.len()
+            + self.output.weights.bytes()
+            + self.layers.iter().map(matrices).sum::<usize>()
     }
 }
 
@@ -154,7 +153,7 @@ fn vector(gguf: &Gguf, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
     Ok(values)
 }
 
-fn pack_one(gguf: &Gguf, name: &str, rows: usize, cols: usize) -> Result<Matrix, LoadError> {
+fn pack_one(gguf: &Gguf, name: &str, rows: usize, cols: usize, widened: bool) -> Result<Matrix, LoadError> {
     let raw = gguf.tensor(name)?;
     if (raw.rows, raw.cols) != (rows, cols) {
         return Err(LoadError::tensor(name, format!("is {} x {}, not {rows} x {cols}", raw.rows, raw.cols)));
@@ -163,21 +162,30 @@ fn pack_one(gguf: &Gguf, name: &str, rows: usize, cols: usize) -> Result<Matrix,
     if quantised && !cols.is_multiple_of(32) {
         return Err(LoadError::tensor(name, format!("has {cols} columns, no multiple of 32")));
     }
-    Matrix::pack(raw.format, rows, cols, &raw.bytes).map_err(|error| LoadError::format(name, &error))
+    let failed = |error| LoadError::format(name, &error);
+    if widened {
+        let row_bytes = raw.format.row_bytes(cols).map_err(failed)?;
+        let mut values = vec![0.0; rows * cols];
+        for (row, raw_row) in values.chunks_exact_mut(cols).zip(raw.bytes.chunks_exact(row_bytes)) {
+            dequantize_row(raw.format, raw_row, row).map_err(failed)?;
+        }
+        return Matrix::pack_f32(rows, cols, &values).map_err(failed);
+    }
+    Matrix::pack(raw.format, rows, cols, &raw.bytes).map_err(failed)
 }
 
 fn pack_all(
     gguf: &Gguf,
     names: &[(String, usize, usize)],
-    threads: usize,
+    options: &LoadOptions,
 ) -> Result<HashMap<String, Matrix>, LoadError> {
     let next = AtomicUsize::new(0);
     let packed = Mutex::new(Ok(HashMap::with_capacity(names.len())));
     std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
+        for _ in 0..options.threads.max(1) {
             scope.spawn(|| {
                 while let Some((name, rows, cols)) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let matrix = pack_one(gguf, name, *rows, *cols);
+                    let matrix = pack_one(gguf, name, *rows, *cols, options.widened);
                     let mut packed = packed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     match (&mut *packed, matrix) {
                         (Ok(map), Ok(matrix)) => {

@@ -1,74 +1,28 @@
 //! How does a token read what came before it? One pass over the blocks of its table with an online softmax
 //! (Milakov and Gimelshein, arXiv 1805.02867), for prefill chunks and decodes alike.
+//!
+//! A query's positions are cut into spans and these into chunks, always at the same places; spans are summed apart and
+//! joined in order. So its result depends on its own blocks alone, not on the chunk that it came in, on the batch, or on
+//! who computed which span: a long context of few queries is shared among the threads span by span.
 
-use super::small::exp;
+use super::dots::{self, BLOCKS, CHUNK, QUERIES};
+use super::kv::{BLOCK, HeadBlock, KvLayer, inverse, norm, rounded};
+use super::softmax::{Scales, Softmax, join};
 use super::{Compute, vectorised};
 use crate::Isa;
 use crate::pool::Shards;
 use crate::reference;
-use half::f16;
-use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use std::cell::RefCell;
+use std::ops::Range;
 
-/// Positions in a KV block: the lanes of a 512-bit register, so that a block's scores are one vector.
-pub(crate) const BLOCK: usize = 16;
+/// Queries of an item: they share each chunk of keys and values while it is in the first-level cache.
+const TILE: usize = 8 * QUERIES;
 
-/// Queries that share one conversion of a block to f32.
-const TILE: usize = 16;
+/// Positions that are summed apart.
+const SPAN: usize = 8 * CHUNK;
 
-/// Heads of an attention layer. `heads` is a multiple of `kv_heads`; queries of one group share keys and values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AttentionShape {
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads.
-    pub kv_heads: usize,
-    /// Dimensions of a head.
-    pub head_dim: usize,
-}
-
-impl AttentionShape {
-    /// Positions in a block; the layout below is made for this number.
-    pub const BLOCK_TOKENS: usize = BLOCK;
-
-    /// f16 elements of one block in one layer: keys and values of 16 positions.
-    pub fn block_elements(&self) -> usize {
-        self.kv_heads * 2 * BLOCK * self.head_dim
-    }
-
-    /// Where the keys of `head` in `block` begin; `[dim][position]`, so that a dimension's 16 keys are one vector.
-    fn keys(&self, block: u32, head: usize) -> usize {
-        block as usize * self.block_elements() + head * 2 * BLOCK * self.head_dim
-    }
-
-    /// Where the values begin; `[position][dim]`.
-    fn values(&self, block: u32, head: usize) -> usize {
-        self.keys(block, head) + BLOCK * self.head_dim
-    }
-}
-
-/// One layer's KV pool, as bits of f16.
-#[derive(Clone, Copy)]
-pub struct KvView<'a> {
-    /// `[block][kv head][keys, values]`; see [`AttentionShape`].
-    pub bits: &'a [u16],
-    /// Its heads.
-    pub shape: AttentionShape,
-}
-
-impl KvView<'_> {
-    /// Key `dim` of `position` (counted in `blocks`).
-    pub fn key(&self, blocks: &[u32], position: usize, head: usize, dim: usize) -> f32 {
-        let at = self.shape.keys(blocks[position / BLOCK], head) + dim * BLOCK + position % BLOCK;
-        f16::from_bits(self.bits[at]).to_f32()
-    }
-
-    /// Value `dim` of `position`.
-    pub fn value(&self, blocks: &[u32], position: usize, head: usize, dim: usize) -> f32 {
-        let at =
-            self.shape.values(blocks[position / BLOCK], head) + position % BLOCK * self.shape.head_dim + dim;
-        f16::from_bits(self.bits[at]).to_f32()
-    }
-}
+/// Items for each thread below which long contexts are shared among threads.
+const ITEMS_PER_THREAD: usize = 4;
 
 /// A sequence's tokens in this call: `tokens` queries at positions `start..`, rows `first..` of the query matrix.
 #[derive(Clone, Copy, Debug)]
@@ -85,234 +39,235 @@ pub struct QueryRow<'a> {
     pub causal: bool,
 }
 
-/// Writes one position's keys and values (`[kv head][dim]`) into `block` at `slot` (0 to 15).
-pub fn kv_store(bits: &mut [u16], shape: AttentionShape, block: u32, slot: usize, k: &[f32], v: &[f32]) {
-    assert!(slot < BLOCK, "slot {slot}");
-    for head in 0..shape.kv_heads {
-        let (keys, values) = (shape.keys(block, head), shape.values(block, head));
-        let from = head * shape.head_dim;
-        for dim in 0..shape.head_dim {
-            bits[keys + dim * BLOCK + slot] = f16::from_f32(k[from + dim]).to_bits();
-            bits[values + slot * shape.head_dim + dim] = f16::from_f32(v[from + dim]).to_bits();
-        }
-    }
+/// Some queries of one row and KV head, over some of its spans.
+struct Item {
+    row: usize,
+    head: usize,
+    /// Of the row's queries for this KV head, token by token and in it head by head.
+    queries: Range<usize>,
+    spans: Range<usize>,
+    /// Where the spans' sums go when others compute the rest; see [`Item::partial`].
+    partial: Option<usize>,
 }
 
-/// Copies a whole block of one layer, keys and values of all 16 positions, over another.
-///
-/// # Panics
-/// When a block lies outside `bits`: a defect in the caller, which checks its plan.
-pub fn kv_copy(bits: &mut [u16], shape: AttentionShape, from: u32, to: u32) {
-    let (len, from) = (shape.block_elements(), shape.keys(from, 0));
-    bits.copy_within(from..from + len, shape.keys(to, 0));
-}
-
-/// `out = softmax(q k / sqrt(head_dim)) v` for every row. `q` and `out` are `[token][head][dim]`.
-///
-/// A query's result depends on its own blocks alone, in their order: not on the chunk it came in, nor on the batch.
+/// `out = softmax(q k / sqrt(head_dim)) v` for every row. `q` holds rows of `width` numbers that begin with
+/// `[head][dim]`; `out` is `[token][head][dim]`.
 ///
 /// # Panics
 /// When a row reaches outside its blocks or the matrices: a defect in the caller, which checks its plan.
-pub fn attention(compute: &mut Compute, kv: KvView<'_>, rows: &[QueryRow<'_>], q: &[f32], out: &mut [f32]) {
-    let shape = kv.shape;
-    if compute.isa == Isa::Reference {
-        return reference::attention(kv, rows, q, out);
-    }
-    let group = shape.heads / shape.kv_heads;
-    // (row, kv head, first and last query of the group's tokens x heads): one item for one thread.
-    let mut items = Vec::new();
+pub fn attention(
+    compute: &mut Compute,
+    kv: KvLayer<'_>,
+    rows: &[QueryRow<'_>],
+    q: &[f32],
+    width: usize,
+    out: &mut [f32],
+) {
     for (r, row) in rows.iter().enumerate() {
         assert!(row.blocks.len() * BLOCK >= row.start + row.tokens, "row {r} reads past its blocks");
-        for head in 0..shape.kv_heads {
-            let queries = row.tokens * group;
-            items.extend((0..queries).step_by(TILE).map(|from| (r, head, from, queries.min(from + TILE))));
-        }
     }
-    // Long items first, so that the threads end together.
-    items.sort_by_key(|(r, _, from, _)| std::cmp::Reverse(rows[*r].start + from / group));
-    let isa = compute.isa;
-    let out = Shards::new(out);
+    if compute.isa == Isa::Reference {
+        return reference::attention(kv, rows, q, width, out);
+    }
+    let call = Call { isa: compute.isa, kv, rows, q, width, out: Shards::new(out) };
+    let (items, partials) = call.items(compute.threads());
+    let mut sums = vec![0f32; partials];
+    let shared = Shards::new(&mut sums);
     compute.pool.run(items.len(), &|at| {
-        let (r, head, from, to) = items[at];
-        let tile = Tile::new(kv, &rows[r], head, from..to, q);
-        tile.run(isa, &out);
+        TILES.with_borrow_mut(|tile| call.run(&items[at], tile, &shared));
     });
-}
-
-/// The scratch of one work item.
-struct Tile<'a> {
-    kv: KvView<'a>,
-    row: &'a QueryRow<'a>,
-    head: usize,
-    queries: std::ops::Range<usize>,
-    /// `[query][dim]`, scaled.
-    q: Vec<f32>,
-}
-
-impl<'a> Tile<'a> {
-    fn new(
-        kv: KvView<'a>,
-        row: &'a QueryRow<'a>,
-        head: usize,
-        queries: std::ops::Range<usize>,
-        q: &[f32],
-    ) -> Self {
-        let scale = 1.0 / (kv.shape.head_dim as f32).sqrt();
-        let mut tile = Tile { kv, row, head, queries: queries.clone(), q: Vec::new() };
-        for query in queries {
-            let at = tile.offset(query);
-            tile.q.extend(q[at..at + kv.shape.head_dim].iter().map(|q| q * scale));
-        }
-        tile
+    if partials > 0 {
+        call.join(&items, &sums);
     }
+}
 
+/// What all items of a call share.
+struct Call<'a> {
+    isa: Isa,
+    kv: KvLayer<'a>,
+    rows: &'a [QueryRow<'a>],
+    q: &'a [f32],
+    width: usize,
+    out: Shards<f32>,
+}
+
+/// One thread's memory for an item.
+#[derive(Default)]
+struct Tile {
+    /// `[query][padded dim]` and the worth of a step, with 1 / sqrt(dim) in it.
+    q: Vec<i16>,
+    q_scales: Vec<f32>,
+    /// `[query][padded dim]`: the integer sums of one chunk.
+    sums: Vec<i32>,
+    /// Sums of a span, and of all spans so far.
+    span: Softmax,
+    total: Softmax,
+}
+
+thread_local! {
+    static TILES: RefCell<Tile> = RefCell::default();
+}
+
+impl<'a> Call<'a> {
     fn group(&self) -> usize {
         self.kv.shape.heads / self.kv.shape.kv_heads
     }
 
-    /// Where a query's head begins in the query matrix.
-    fn offset(&self, query: usize) -> usize {
-        let (token, head) =
-            (self.row.first + query / self.group(), self.head * self.group() + query % self.group());
-        (token * self.kv.shape.heads + head) * self.kv.shape.head_dim
-    }
-
     /// Positions that a query sees.
-    fn limit(&self, query: usize) -> usize {
-        self.row.start + if self.row.causal { query / self.group() + 1 } else { self.row.tokens }
+    fn limit(&self, row: &QueryRow<'_>, query: usize) -> usize {
+        row.start + if row.causal { query / self.group() + 1 } else { row.tokens }
     }
 
-    fn run(&self, isa: Isa, out: &Shards<f32>) {
-        let dim = self.kv.shape.head_dim;
-        let count = self.queries.len();
-        let (mut keys, mut values) = (vec![0f32; BLOCK * dim], vec![0f32; BLOCK * dim]);
-        let mut acc = vec![0f32; count * dim];
-        let (mut top, mut sum) = ([f32::NEG_INFINITY; TILE], [0f32; TILE]);
-        let mut valid = [0usize; TILE];
-        let positions = self.limit(self.queries.end - 1);
-        for (b, block) in self.row.blocks.iter().enumerate().take(positions.div_ceil(BLOCK)) {
-            let (k, v) = (self.kv.shape.keys(*block, self.head), self.kv.shape.values(*block, self.head));
-            self.kv.bits[k..k + BLOCK * dim].reinterpret_cast::<f16>().convert_to_f32_slice(&mut keys);
-            self.kv.bits[v..v + BLOCK * dim].reinterpret_cast::<f16>().convert_to_f32_slice(&mut values);
-            for (valid, query) in valid.iter_mut().zip(self.queries.clone()) {
-                *valid = self.limit(query).saturating_sub(b * BLOCK).min(BLOCK);
-            }
-            let mut state = State { acc: &mut acc, top: &mut top[..count], sum: &mut sum[..count] };
-            block_step(isa, &self.q, dim, &keys, &values, &valid[..count], &mut state);
-        }
-        for (at, query) in self.queries.clone().enumerate() {
-            // SAFETY: one item owns a (token, head), and each query of it is written once.
-            let out = unsafe { out.part(self.offset(query), dim) };
-            for (out, acc) in out.iter_mut().zip(&acc[at * dim..]) {
-                *out = acc / sum[at];
-            }
-        }
+    /// Token row and head of a query.
+    fn place(&self, row: &QueryRow<'_>, head: usize, query: usize) -> (usize, usize) {
+        (row.first + query / self.group(), head * self.group() + query % self.group())
     }
-}
 
-struct State<'a> {
-    acc: &'a mut [f32],
-    top: &'a mut [f32],
-    sum: &'a mut [f32],
-}
+    /// The work, longest first so that threads end together, and the numbers that partial sums take.
+    fn items(&self, threads: usize) -> (Vec<Item>, usize) {
+        let mut tiles = Vec::new();
+        for (r, row) in self.rows.iter().enumerate() {
+            let queries = row.tokens * self.group();
+            for from in (0..queries).step_by(TILE) {
+                let queries = from..queries.min(from + TILE);
+                let spans = self.limit(row, queries.end - 1).div_ceil(SPAN);
+                tiles.extend((0..self.kv.shape.kv_heads).map(|head| (r, head, queries.clone(), spans)));
+            }
+        }
+        let share = tiles.len() < threads * ITEMS_PER_THREAD && threads > 1;
+        let (mut items, mut partials) = (Vec::with_capacity(tiles.len()), 0);
+        for (row, head, queries, spans) in tiles {
+            if !share || spans == 1 {
+                items.push(Item { row, head, queries, spans: 0..spans, partial: None });
+                continue;
+            }
+            for span in 0..spans {
+                let partial = Some(partials);
+                partials += Softmax::numbers(queries.len(), self.kv.shape.padded());
+                items.push(Item { row, head, queries: queries.clone(), spans: span..span + 1, partial });
+            }
+        }
+        // Stable, so that the spans of one tile stay in order.
+        items.sort_by_key(|item| std::cmp::Reverse(item.spans.len() * item.queries.len()));
+        (items, partials)
+    }
 
-fn block_step(
-    isa: Isa,
-    q: &[f32],
-    dim: usize,
-    keys: &[f32],
-    values: &[f32],
-    valid: &[usize],
-    state: &mut State<'_>,
-) {
-    vectorised!(
-        isa,
-        fn body(q: &[f32], dim: usize, keys: &[f32], values: &[f32], valid: &[usize], state: &mut State<'_>) {
-            let (keys, _) = keys.as_chunks::<BLOCK>();
-            let mut scores = [[0f32; BLOCK]; TILE];
-            for (four, scores) in q.chunks(4 * dim).zip(scores.chunks_mut(4)) {
-                if four.len() == 4 * dim {
-                    let mut sums = [[0f32; BLOCK]; 4];
-                    for (d, k) in keys.iter().enumerate() {
-                        for i in 0..4 {
-                            let q = four[i * dim + d];
-                            for lane in 0..BLOCK {
-                                sums[i][lane] = q.mul_add(k[lane], sums[i][lane]);
-                            }
-                        }
+    fn run(&self, item: &Item, tile: &mut Tile, partials: &Shards<f32>) {
+        let (row, padded) = (&self.rows[item.row], self.kv.shape.padded());
+        let count = item.queries.len();
+        self.load_queries(row, item, tile);
+        tile.total.clear(count, padded);
+        for span in item.spans.clone() {
+            tile.span.clear(count, padded);
+            let end = self.limit(row, item.queries.end - 1).min((span + 1) * SPAN);
+            for from in (span * SPAN..end).step_by(CHUNK) {
+                self.chunk(row, item, from, tile);
+            }
+            if let Some(at) = item.partial {
+                // SAFETY: one item owns each part of the sums.
+                tile.span.write(unsafe { partials.part(at, Softmax::numbers(count, padded)) });
+                return;
+            }
+            join(self.isa, &mut tile.total, &tile.span);
+        }
+        self.store(row, item, &tile.total);
+    }
+
+    fn load_queries(&self, row: &QueryRow<'_>, item: &Item, tile: &mut Tile) {
+        let (dim, padded) = (self.kv.shape.head_dim, self.kv.shape.padded());
+        tile.q.clear();
+        tile.q.resize(item.queries.len() * padded, 0);
+        tile.q_scales.clear();
+        for (query, to) in item.queries.clone().zip(tile.q.chunks_exact_mut(padded)) {
+            let (token, head) = self.place(row, item.head, query);
+            let q = &self.q[token * self.width + head * dim..][..dim];
+            let size = norm(q);
+            let (isa, factor) = (self.isa, inverse(size, 32_767.0));
+            vectorised!(
+                isa,
+                fn body(q: &[f32], factor: f32, to: &mut [i16]) {
+                    for (to, q) in to.iter_mut().zip(q) {
+                        *to = rounded(*q, factor) as i16;
                     }
-                    scores.copy_from_slice(&sums);
-                } else {
-                    for (q, score) in four.chunks_exact(dim).zip(scores) {
-                        let mut sum = [0f32; BLOCK];
-                        for (q, k) in q.iter().zip(keys) {
-                            for lane in 0..BLOCK {
-                                sum[lane] = q.mul_add(k[lane], sum[lane]);
-                            }
-                        }
-                        *score = sum;
-                    }
                 }
-            }
-            for (i, valid) in valid.iter().enumerate().filter(|(_, valid)| **valid > 0) {
-                let score = &mut scores[i];
-                for (lane, score) in score.iter_mut().enumerate() {
-                    *score = if lane < *valid { *score } else { f32::NEG_INFINITY };
-                }
-                let top = fold(*score, |a, b| if b > a { b } else { a }).max(state.top[i]);
-                let shrink = if state.top[i] == f32::NEG_INFINITY { 0.0 } else { exp(state.top[i] - top) };
-                for (lane, score) in score.iter_mut().enumerate() {
-                    *score = if lane < *valid { exp(*score - top) } else { 0.0 };
-                }
-                state.top[i] = top;
-                state.sum[i] = state.sum[i] * shrink + fold(*score, |a, b| a + b);
-                let (acc, p) = (&mut state.acc[i * dim..(i + 1) * dim], &score[..*valid]);
-                let mut from = 0;
-                while from < dim {
-                    // Four registers at a time keep four chains of additions in flight.
-                    from += match dim - from {
-                        64.. => mix::<64>(&mut acc[from..], shrink, p, values, dim, from),
-                        16.. => mix::<16>(&mut acc[from..], shrink, p, values, dim, from),
-                        _ => mix::<1>(&mut acc[from..], shrink, p, values, dim, from),
-                    };
-                }
-            }
+            );
+            tile.q_scales.push(size / 32_767.0 / (dim as f32).sqrt());
         }
-    );
-}
+    }
 
-/// Reduces 16 lanes by halves: a fixed order that is a few shuffles, not a chain of sixteen.
-#[inline(always)]
-fn fold(mut lanes: [f32; BLOCK], join: impl Fn(f32, f32) -> f32) -> f32 {
-    for half in [8, 4, 2, 1] {
-        for lane in 0..half {
-            lanes[lane] = join(lanes[lane], lanes[lane + half]);
+    /// The positions from `from` on, of one chunk.
+    fn chunk(&self, row: &QueryRow<'_>, item: &Item, from: usize, tile: &mut Tile) {
+        let (padded, format) = (self.kv.shape.padded(), self.kv.format);
+        // Past the end of the table stands its last block, whose scores are masked.
+        let chunk: [HeadBlock<'a>; BLOCKS] = std::array::from_fn(|b| {
+            self.kv.head(row.blocks[(from / BLOCK + b).min(row.blocks.len() - 1)], item.head)
+        });
+        let mut scales = Scales { keys: [0.0; CHUNK], values: [0.0; CHUNK] };
+        for (b, block) in chunk.iter().enumerate() {
+            scales.keys[b * BLOCK..(b + 1) * BLOCK].copy_from_slice(block.key_scales);
+            scales.values[b * BLOCK..(b + 1) * BLOCK].copy_from_slice(block.value_scales);
         }
+        // Queries are in order of their position, so those that see nothing here come first.
+        let unseeing = item.queries.clone().take_while(|query| self.limit(row, *query) <= from).count();
+        let count = item.queries.len();
+        let (mut dots, mut weights) = ([[0i32; CHUNK]; QUERIES], [[0i16; CHUNK]; QUERIES]);
+        let mut sums = std::mem::take(&mut tile.sums);
+        sums.resize(QUERIES * padded, 0);
+        for at in (unseeing..count).step_by(QUERIES) {
+            let n = QUERIES.min(count - at);
+            dots::scores(
+                self.isa,
+                format,
+                &tile.q[at * padded..(at + n) * padded],
+                padded,
+                &chunk,
+                &mut dots[..n],
+            );
+            for i in 0..n {
+                let seen = self.limit(row, item.queries.start + at + i).saturating_sub(from).min(CHUNK);
+                tile.span.weigh(
+                    self.isa,
+                    at + i,
+                    (&dots[i], tile.q_scales[at + i]),
+                    &scales,
+                    seen,
+                    &mut weights[i],
+                );
+            }
+            let sums = &mut sums[..n * padded];
+            dots::mix(self.isa, format, &weights[..n], padded, &chunk, sums);
+            for (i, sums) in sums.chunks_exact(padded).enumerate() {
+                tile.span.add(self.isa, at + i, sums);
+            }
+        }
+        tile.sums = sums;
     }
-    lanes[0]
-}
 
-/// `acc = acc * shrink + sum over positions of p * values[position]` for the `N` dimensions from `from` on; returns N.
-#[inline(always)]
-fn mix<const N: usize>(
-    acc: &mut [f32],
-    shrink: f32,
-    p: &[f32],
-    values: &[f32],
-    dim: usize,
-    from: usize,
-) -> usize {
-    let acc = &mut acc[..N];
-    let mut out = [0f32; N];
-    for lane in 0..N {
-        out[lane] = acc[lane] * shrink;
-    }
-    for (p, value) in p.iter().zip(values.chunks_exact(dim)) {
-        let value = &value[from..from + N];
-        for lane in 0..N {
-            out[lane] = p.mul_add(value[lane], out[lane]);
+    fn store(&self, row: &QueryRow<'_>, item: &Item, total: &Softmax) {
+        let (dim, heads) = (self.kv.shape.head_dim, self.kv.shape.heads);
+        for (i, query) in item.queries.clone().enumerate() {
+            let (token, head) = self.place(row, item.head, query);
+            // SAFETY: one item owns a (token, head), and each is written once.
+            let out = unsafe { self.out.part((token * heads + head) * dim, dim) };
+            total.read(i, out);
         }
     }
-    acc.copy_from_slice(&out);
-    N
+
+    /// Joins the spans that were summed apart.
+    fn join(&self, items: &[Item], sums: &[f32]) {
+        let padded = self.kv.shape.padded();
+        let (mut total, mut span) = (Softmax::default(), Softmax::default());
+        for item in items {
+            let Some(at) = item.partial else { continue };
+            let (row, count) = (&self.rows[item.row], item.queries.len());
+            if item.spans.start == 0 {
+                total.clear(count, padded);
+            }
+            span.load(count, padded, &sums[at..at + Softmax::numbers(count, padded)]);
+            join(self.isa, &mut total, &span);
+            if item.spans.end == self.limit(row, item.queries.end - 1).div_ceil(SPAN) {
+                self.store(row, item, &total);
+            }
+        }
+    }
 }

@@ -1,75 +1,75 @@
-//! How is a quantised panel multiplied with AVX2? Bytes widened to 16 bits, since the byte multiply saturates.
+//! How is a piece of quantised weights multiplied with AVX2? Bytes in pairs to 16 bits, pairs to 32.
 
-use super::matmul::{ACT_GROUP, Activations, Sink};
-use super::pack::{LANES, PackedInt8};
+use super::activations::Activations;
+use super::pack::{PANEL, UNIT};
+use super::unpack::{Lanes, Piece, UNIT_BYTES};
 use std::arch::x86_64::*;
 
-/// All rows against one panel.
-pub(crate) fn panel(w: &PackedInt8, x: &Activations<'_>, panel: usize, sink: Sink<'_>) {
-    let mut row = 0;
-    while row < x.rows {
-        // SAFETY: only called where the processor has AVX2 and FMA. Bounds are asserted in `tile`.
-        unsafe {
-            if x.rows - row >= 2 {
-                let lanes = tile::<2>(w, x, row, panel);
-                sink(row, panel, &lanes[0]);
-                sink(row + 1, panel, &lanes[1]);
-                row += 2;
-            } else {
-                sink(row, panel, &tile::<1>(w, x, row, panel)[0]);
-                row += 1;
-            }
-        }
+/// Registers of 8 lanes in a panel.
+const REGISTERS: usize = PANEL / 8;
+
+/// Adds a piece's part of the product to `block`, or begins it.
+pub(crate) fn multiply(
+    piece: &Piece<'_>,
+    x: &Activations,
+    row: usize,
+    fresh: bool,
+    block: &mut [Lanes<f32>],
+) {
+    let (units, parts) = (piece.units.clone(), UNIT / piece.group);
+    assert!(piece.group * parts == UNIT && piece.weights.len() == units.len() * piece.stride);
+    assert!(piece.stride >= UNIT_BYTES, "a unit is longer than its stride");
+    assert!(piece.starts.len() == units.len() * parts && piece.scales.len() == piece.starts.len());
+    assert!(piece.mins.is_empty() || piece.mins.len() == piece.scales.len());
+    assert!(units.end * UNIT <= x.cols && (row + block.len()) * x.cols <= x.q.len());
+    for (r, out) in block.iter_mut().enumerate() {
+        // SAFETY: only called where the processor has AVX2 and FMA; the assertions above bound every access.
+        unsafe { one_row(piece, x, row + r, fresh, out) };
     }
 }
 
 #[target_feature(enable = "avx2,fma")]
-fn tile<const R: usize>(w: &PackedInt8, x: &Activations<'_>, row: usize, panel: usize) -> [[f32; LANES]; R] {
-    let (cols, len) = (x.cols, w.shape.len);
-    let groups = cols / len;
-    assert!((row + R) * cols <= x.q.len() && (panel + 1) * LANES * cols <= w.q.len());
-    let q = &w.q[panel * LANES * cols..(panel + 1) * LANES * cols];
-    let scales = &w.scales[panel * groups * LANES..(panel + 1) * groups * LANES];
-    let mut acc = [[0f32; LANES]; R];
-    for g in 0..groups {
-        // Four registers of eight 32-bit sums a row: each lane of the panel holds two, added at the end of the group.
-        let mut dot = [[_mm256_setzero_si256(); 4]; R];
-        for step in 0..len / 4 {
-            let quad = &q[(g * len / 4 + step) * 4 * LANES..][..4 * LANES];
-            for part in 0..4 {
-                // SAFETY: 16 bytes at part * 16 of a 64-byte slice.
-                let wide =
-                    unsafe { _mm256_cvtepu8_epi16(_mm_loadu_si128(quad.as_ptr().add(part * 16).cast())) };
-                for r in 0..R {
-                    let at = (row + r) * cols + g * len + step * 4;
-                    // SAFETY: four bytes inside row + r by the assertion above.
-                    let four = unsafe { x.q.as_ptr().add(at).cast::<i32>().read_unaligned() };
-                    let x4 = _mm256_cvtepi8_epi16(_mm_set1_epi32(four));
-                    dot[r][part] = _mm256_add_epi32(dot[r][part], _mm256_madd_epi16(wide, x4));
+fn one_row(piece: &Piece<'_>, x: &Activations, row: usize, fresh: bool, out: &mut Lanes<f32>) {
+    // SAFETY: `multiply` asserted the lengths; a panel has REGISTERS registers of eight lanes.
+    unsafe {
+        let mut acc = [_mm256_setzero_ps(); REGISTERS];
+        if !fresh {
+            for (i, acc) in acc.iter_mut().enumerate() {
+                *acc = _mm256_load_ps(out.0.as_ptr().add(i * 8));
+            }
+        }
+        for part in 0..piece.starts.len() {
+            let at = row * x.cols + piece.units.start * UNIT + part * piece.group;
+            let mut dot: [__m256i; REGISTERS] =
+                std::array::from_fn(|i| _mm256_load_si256(piece.starts[part].0.as_ptr().add(i * 8).cast()));
+            for step in 0..piece.group / 4 {
+                let four = x.q.as_ptr().add(at + step * 4).cast::<i32>().read_unaligned();
+                let unit = part * piece.group / UNIT;
+                let within = part * piece.group % UNIT + step * 4;
+                let weights = piece.weights.as_ptr().add(unit * piece.stride + within * PANEL);
+                // The byte multiply adds pairs with saturation, which 255 * 127 * 2 would reach: odd and even bytes of
+                // the activations are multiplied apart.
+                let (even, odd) =
+                    (_mm256_set1_epi32(four & 0x00ff_00ff), _mm256_set1_epi32(four & 0xff00_ff00_u32 as i32));
+                for (i, dot) in dot.iter_mut().enumerate() {
+                    let w = _mm256_load_si256(weights.add(i * 32).cast());
+                    let ones = _mm256_set1_epi16(1);
+                    *dot = _mm256_add_epi32(*dot, _mm256_madd_epi16(_mm256_maddubs_epi16(even, w), ones));
+                    *dot = _mm256_add_epi32(*dot, _mm256_madd_epi16(_mm256_maddubs_epi16(odd, w), ones));
+                }
+            }
+            let (x_scale, x_sum) = (_mm256_set1_ps(x.scales[at / UNIT]), _mm256_set1_ps(x.sums[at / UNIT]));
+            for i in 0..REGISTERS {
+                let scale = _mm256_load_ps(piece.scales[part].0.as_ptr().add(i * 8));
+                let both = _mm256_mul_ps(scale, x_scale);
+                acc[i] = _mm256_fmadd_ps(both, _mm256_cvtepi32_ps(dot[i]), acc[i]);
+                if let Some(mins) = piece.mins.get(part) {
+                    acc[i] = _mm256_fmadd_ps(_mm256_load_ps(mins.0.as_ptr().add(i * 8)), x_sum, acc[i]);
                 }
             }
         }
-        for r in 0..R {
-            let at = (row + r) * cols + g * len;
-            let x_scale = x.scales[at / ACT_GROUP];
-            let sum = x.sums[at / 16] + if len == 32 { x.sums[at / 16 + 1] } else { 0 };
-            let mut pairs = [0i32; 2 * LANES];
-            for part in 0..4 {
-                // SAFETY: eight values at part * 8 of 32.
-                unsafe { _mm256_storeu_si256(pairs.as_mut_ptr().add(part * 8).cast(), dot[r][part]) };
-            }
-            for lane in 0..LANES {
-                let dot = pairs[2 * lane] + pairs[2 * lane + 1] - w.shape.offset * sum;
-                acc[r][lane] = (scales[g * LANES + lane] * x_scale).mul_add(dot as f32, acc[r][lane]);
-            }
-            if w.shape.has_min {
-                let mins = &w.mins[(panel * groups + g) * LANES..][..LANES];
-                let x_sum = x_scale * sum as f32;
-                for lane in 0..LANES {
-                    acc[r][lane] = mins[lane].mul_add(x_sum, acc[r][lane]);
-                }
-            }
+        for (i, acc) in acc.iter().enumerate() {
+            _mm256_store_ps(out.0.as_mut_ptr().add(i * 8), *acc);
         }
     }
-    acc
 }

@@ -1,113 +1,135 @@
-//! How is a quantised panel multiplied with AVX-512 VNNI? One instruction multiplies 64 bytes and adds in fours.
+//! How is a piece of quantised weights multiplied with AVX-512 VNNI? One instruction multiplies 64 bytes and adds in
+//! fours.
 //!
-//! Six rows by two panels keep 12 integer and 12 float accumulators in registers; each weight load serves six rows
-//! and each activation is read as a broadcast operand, so the loop is bound by the multiplier, not by loads.
+//! Six rows by two registers keep 12 integer and 12 float accumulators; each load of weights serves six rows and each
+//! activation two registers, so the loop is bound by the multiplier, not by loads.
 
-use super::matmul::{ACT_GROUP, Activations, Sink};
-use super::pack::{LANES, PackedInt8};
+use super::activations::Activations;
+use super::pack::{LANES, PANEL, UNIT};
+use super::unpack::{Lanes, Piece, UNIT_BYTES};
 use std::arch::x86_64::*;
 
-/// `P` panels from `panel` on, all rows.
-pub(crate) fn panels<const P: usize>(w: &PackedInt8, x: &Activations<'_>, panel: usize, sink: Sink<'_>) {
-    let mut row = 0;
-    while row < x.rows {
-        let left = x.rows - row;
-        // SAFETY: only called where the processor has AVX-512 F, BW, VL and VNNI. Bounds are asserted in `tile`.
-        unsafe {
-            row += match left {
-                6.. => by_shape::<6, P>(w, x, row, panel, sink),
-                4.. => by_shape::<4, P>(w, x, row, panel, sink),
-                2.. => by_shape::<2, P>(w, x, row, panel, sink),
-                _ => by_shape::<1, P>(w, x, row, panel, sink),
-            };
-        }
+/// Rows of a full tile.
+const ROWS: usize = 6;
+
+/// Adds a piece's part of the product to `block`, or begins it.
+pub(crate) fn multiply(
+    piece: &Piece<'_>,
+    x: &Activations,
+    row: usize,
+    fresh: bool,
+    block: &mut [Lanes<f32>],
+) {
+    let (units, parts) = (piece.units.clone(), UNIT / piece.group);
+    assert!(piece.group * parts == UNIT && piece.weights.len() == units.len() * piece.stride);
+    assert!(piece.stride >= UNIT_BYTES, "a unit is longer than its stride");
+    assert!(piece.starts.len() == units.len() * parts && piece.scales.len() == piece.starts.len());
+    assert!(piece.mins.is_empty() || piece.mins.len() == piece.scales.len());
+    assert!(units.end * UNIT <= x.cols && (row + block.len()) * x.cols <= x.q.len());
+    assert!(x.scales.len() * UNIT == x.q.len() && x.sums.len() == x.scales.len());
+    let mut at = 0;
+    while at < block.len() {
+        let out = &mut block[at..];
+        // SAFETY: only called where the processor has these instructions; the assertions above bound every access.
+        at += unsafe {
+            match out.len() {
+                ROWS.. => by_format::<ROWS>(piece, x, row + at, fresh, out),
+                5 => by_format::<5>(piece, x, row + at, fresh, out),
+                4 => by_format::<4>(piece, x, row + at, fresh, out),
+                3 => by_format::<3>(piece, x, row + at, fresh, out),
+                2 => by_format::<2>(piece, x, row + at, fresh, out),
+                _ => by_format::<1>(piece, x, row + at, fresh, out),
+            }
+        };
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn by_shape<const R: usize, const P: usize>(
-    w: &PackedInt8,
-    x: &Activations<'_>,
+fn by_format<const R: usize>(
+    piece: &Piece<'_>,
+    x: &Activations,
     row: usize,
-    panel: usize,
-    sink: Sink<'_>,
+    fresh: bool,
+    out: &mut [Lanes<f32>],
 ) -> usize {
-    let lanes = match (w.shape.len, w.shape.has_min) {
-        (16, false) => tile::<R, P, 16, false>(w, x, row, panel),
-        (16, true) => tile::<R, P, 16, true>(w, x, row, panel),
-        (_, false) => tile::<R, P, 32, false>(w, x, row, panel),
-        (_, true) => tile::<R, P, 32, true>(w, x, row, panel),
-    };
-    for (r, panels) in lanes.iter().enumerate() {
-        for (p, lanes) in panels.iter().enumerate() {
-            sink(row + r, panel + p, lanes);
-        }
+    match (piece.group, piece.mins.is_empty()) {
+        (16, true) => tile::<R, 16, false>(piece, x, row, fresh, out),
+        (16, false) => tile::<R, 16, true>(piece, x, row, fresh, out),
+        (_, true) => tile::<R, 32, false>(piece, x, row, fresh, out),
+        (_, false) => tile::<R, 32, true>(piece, x, row, fresh, out),
     }
     R
 }
 
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn tile<const R: usize, const P: usize, const LEN: usize, const MIN: bool>(
-    w: &PackedInt8,
-    x: &Activations<'_>,
+fn tile<const R: usize, const GROUP: usize, const MIN: bool>(
+    piece: &Piece<'_>,
+    x: &Activations,
     row: usize,
-    panel: usize,
-) -> [[[f32; LANES]; P]; R] {
-    let cols = x.cols;
-    let groups = cols / LEN;
-    assert!(w.shape.len == LEN && (row + R) * cols <= x.q.len() && (panel + P) * LANES * cols <= w.q.len());
-    assert!((panel + P) * groups * LANES <= w.scales.len() && (!MIN || w.mins.len() == w.scales.len()));
-    assert!((row + R) * (cols / ACT_GROUP) <= x.scales.len() && (row + R) * (cols / 16) <= x.sums.len());
-    let mut lanes = [[[0f32; LANES]; P]; R];
-    // SAFETY: every pointer below stays inside the slices by the assertions above: rows below row + R, panels below
-    // panel + P, groups below cols / LEN.
+    fresh: bool,
+    out: &mut [Lanes<f32>],
+) {
+    let (units, cols) = (piece.units.clone(), x.cols);
+    let parts = UNIT / GROUP;
+    // SAFETY: `multiply` asserted that rows below row + R, the piece's units and its parts lie inside their slices.
     unsafe {
-        let mut acc = [[_mm512_setzero_ps(); P]; R];
-        for g in 0..groups {
-            let mut dot = [[_mm512_setzero_si512(); P]; R];
-            let mut x_sum = [0i32; R];
+        let mut acc = [[_mm512_setzero_ps(); 2]; R];
+        if !fresh {
             for r in 0..R {
-                let at = ((row + r) * cols + g * LEN) / 16;
-                x_sum[r] = *x.sums.get_unchecked(at);
-                if LEN == 32 {
-                    x_sum[r] += *x.sums.get_unchecked(at + 1);
-                }
-                dot[r] = [_mm512_set1_epi32(-w.shape.offset * x_sum[r]); P];
+                let from = out.get_unchecked(r).0.as_ptr();
+                acc[r] = [_mm512_load_ps(from), _mm512_load_ps(from.add(LANES))];
             }
-            for step in 0..LEN / 4 {
-                let mut q = [_mm512_setzero_si512(); P];
-                for p in 0..P {
-                    let at = (panel + p) * LANES * cols + (g * LEN / 4 + step) * 4 * LANES;
-                    q[p] = _mm512_loadu_si512(w.q.as_ptr().add(at).cast());
-                }
-                for r in 0..R {
-                    let at = (row + r) * cols + g * LEN + step * 4;
-                    let four = _mm512_set1_epi32(x.q.as_ptr().add(at).cast::<i32>().read_unaligned());
-                    for p in 0..P {
-                        dot[r][p] = _mm512_dpbusd_epi32(dot[r][p], q[p], four);
+        }
+        let mut w = piece.weights.as_ptr();
+        let (mut start, mut scale, mut min) =
+            (piece.starts.as_ptr(), piece.scales.as_ptr(), piece.mins.as_ptr());
+        let first = row * cols + units.start * UNIT;
+        let mut q = x.q.as_ptr().add(first);
+        let (mut x_scale, mut x_sum) =
+            (x.scales.as_ptr().add(first / UNIT), x.sums.as_ptr().add(first / UNIT));
+        for _ in units {
+            for _ in 0..parts {
+                let begin = (*start).0.as_ptr();
+                let begin = [_mm512_load_si512(begin.cast()), _mm512_load_si512(begin.add(LANES).cast())];
+                let mut dot = [begin; R];
+                for step in 0..GROUP / 4 {
+                    let at = w.add(step * 4 * PANEL);
+                    let weights = [_mm512_load_si512(at.cast()), _mm512_load_si512(at.add(64).cast())];
+                    for r in 0..R {
+                        let four = q.add(r * cols + step * 4).cast::<i32>().read_unaligned();
+                        let four = _mm512_set1_epi32(four);
+                        dot[r][0] = _mm512_dpbusd_epi32(dot[r][0], four, weights[0]);
+                        dot[r][1] = _mm512_dpbusd_epi32(dot[r][1], four, weights[1]);
                     }
                 }
-            }
-            for p in 0..P {
-                let at = ((panel + p) * groups + g) * LANES;
-                let scale = _mm512_loadu_ps(w.scales.as_ptr().add(at));
-                for r in 0..R {
-                    let x_scale = *x.scales.get_unchecked(((row + r) * cols + g * LEN) / ACT_GROUP);
-                    let both = _mm512_mul_ps(scale, _mm512_set1_ps(x_scale));
-                    acc[r][p] = _mm512_fmadd_ps(both, _mm512_cvtepi32_ps(dot[r][p]), acc[r][p]);
-                    if MIN {
-                        let min = _mm512_loadu_ps(w.mins.as_ptr().add(at));
-                        acc[r][p] =
-                            _mm512_fmadd_ps(min, _mm512_set1_ps(x_scale * x_sum[r] as f32), acc[r][p]);
+                for half in 0..2 {
+                    let scale = _mm512_load_ps((*scale).0.as_ptr().add(half * LANES));
+                    for r in 0..R {
+                        let both = _mm512_mul_ps(scale, _mm512_set1_ps(*x_scale.add(r * (cols / UNIT))));
+                        acc[r][half] = _mm512_fmadd_ps(both, _mm512_cvtepi32_ps(dot[r][half]), acc[r][half]);
                     }
                 }
+                if MIN {
+                    for half in 0..2 {
+                        let min = _mm512_load_ps((*min).0.as_ptr().add(half * LANES));
+                        for r in 0..R {
+                            let sum = _mm512_set1_ps(*x_sum.add(r * (cols / UNIT)));
+                            acc[r][half] = _mm512_fmadd_ps(min, sum, acc[r][half]);
+                        }
+                    }
+                    min = min.add(1);
+                }
+                (w, q) = (w.add(GROUP * PANEL), q.add(GROUP));
+                (start, scale) = (start.add(1), scale.add(1));
             }
+            w = w.add(piece.stride - UNIT_BYTES);
+            (x_scale, x_sum) = (x_scale.add(1), x_sum.add(1));
         }
         for r in 0..R {
-            for p in 0..P {
-                _mm512_storeu_ps(lanes[r][p].as_mut_ptr(), acc[r][p]);
-            }
+            let to = out.get_unchecked_mut(r).0.as_mut_ptr();
+            _mm512_store_ps(to, acc[r][0]);
+            _mm512_store_ps(to.add(LANES), acc[r][1]);
         }
     }
-    lanes
 }

@@ -1,69 +1,86 @@
-//! How is an f32 panel multiplied? Plain Rust in the shape of the registers; the compiler vectorises it per
+//! How is a panel of float weights multiplied? Plain Rust in the shape of the registers; the compiler vectorises it per
 //! instruction set.
 
-use super::pack::LANES;
+use super::activations::Activations;
+use super::pack::{PANEL, PackedFloat};
+use super::unpack::{Lanes, Scratch};
 use super::vectorised;
 use crate::Isa;
+use std::ops::Range;
 
 /// Rows that share one pass over the panel.
-const ROWS: usize = 8;
+const ROWS: usize = 6;
 
-/// All rows of `x` against one panel (`[input][lane]`); `sink` receives each row's 16 results.
+/// Inputs of a piece, so that it stays in the first-level cache.
+const INPUTS: usize = 256;
+
+/// The rows `rows` of `x` against one panel.
 pub(crate) fn panel(
     isa: Isa,
-    x: &[f32],
-    rows: usize,
-    cols: usize,
-    w: &[f32],
-    sink: &mut dyn FnMut(usize, &[f32; LANES]),
+    scratch: &mut Scratch,
+    w: &PackedFloat,
+    panel: usize,
+    x: &Activations,
+    rows: Range<usize>,
+    block: &mut [Lanes<f32>],
 ) {
-    let mut row = 0;
-    while row < rows {
-        let take = if rows - row >= ROWS { ROWS } else { 1 };
-        let mut acc = [[0f32; LANES]; ROWS];
-        let x = &x[row * cols..(row + take) * cols];
-        if take == ROWS {
-            eight(isa, x, cols, w, &mut acc);
-        } else {
-            one(isa, x, w, &mut acc[0]);
+    assert!(rows.end * x.cols <= x.values.len(), "the input has no float form");
+    block.iter_mut().for_each(|out| out.0 = [0.0; PANEL]);
+    for from in (0..x.cols).step_by(INPUTS) {
+        let inputs = from..x.cols.min(from + INPUTS);
+        let weights = scratch.float(isa, w, panel, inputs.clone(), x.cols);
+        let mut row = rows.start;
+        let (full, rest) = block.as_chunks_mut::<ROWS>();
+        for out in full {
+            tile(isa, std::array::from_fn(|r| part(x, row + r, &inputs)), weights, out);
+            row += ROWS;
         }
-        for (r, lanes) in acc[..take].iter().enumerate() {
-            sink(row + r, lanes);
+        for out in rest {
+            tile(isa, [part(x, row, &inputs)], weights, std::array::from_mut(out));
+            row += 1;
         }
-        row += take;
     }
 }
 
-fn eight(isa: Isa, x: &[f32], cols: usize, w: &[f32], acc: &mut [[f32; LANES]; ROWS]) {
-    vectorised!(
-        isa,
-        fn body(x: &[f32], cols: usize, w: &[f32], acc: &mut [[f32; LANES]; ROWS]) {
-            let mut sums = [[0f32; LANES]; ROWS];
-            let rows: [&[f32]; ROWS] = std::array::from_fn(|r| &x[r * cols..(r + 1) * cols]);
-            for (k, w) in w.as_chunks::<LANES>().0.iter().enumerate().take(cols) {
-                for r in 0..ROWS {
-                    let x = rows[r][k];
-                    for lane in 0..LANES {
-                        sums[r][lane] = x.mul_add(w[lane], sums[r][lane]);
-                    }
-                }
-            }
-            *acc = sums;
-        }
-    );
+fn part<'a>(x: &'a Activations, row: usize, inputs: &Range<usize>) -> &'a [f32] {
+    &x.values[row * x.cols + inputs.start..row * x.cols + inputs.end]
 }
 
-fn one(isa: Isa, x: &[f32], w: &[f32], acc: &mut [f32; LANES]) {
-    vectorised!(
-        isa,
-        fn body(x: &[f32], w: &[f32], acc: &mut [f32; LANES]) {
-            let mut sum = [0f32; LANES];
-            for (x, w) in x.iter().zip(w.as_chunks::<LANES>().0) {
-                for lane in 0..LANES {
-                    sum[lane] = x.mul_add(w[lane], sum[lane]);
+fn tile<const R: usize>(isa: Isa, x: [&[f32]; R], w: &[Lanes<f32>], out: &mut [Lanes<f32>; R]) {
+    match R {
+        ROWS => {
+            let (x, out): ([&[f32]; ROWS], _) = (std::array::from_fn(|r| x[r]), &mut out[..]);
+            vectorised!(
+                isa,
+                fn body(x: [&[f32]; ROWS], w: &[Lanes<f32>], out: &mut [Lanes<f32>]) {
+                    accumulate(x, w, out);
                 }
-            }
-            *acc = sum;
+            );
         }
-    );
+        _ => {
+            let (x, out) = (x[0], &mut out[..1]);
+            vectorised!(
+                isa,
+                fn body(x: &[f32], w: &[Lanes<f32>], out: &mut [Lanes<f32>]) {
+                    accumulate([x], w, out);
+                }
+            );
+        }
+    }
+}
+
+#[inline(always)]
+fn accumulate<const R: usize>(x: [&[f32]; R], w: &[Lanes<f32>], out: &mut [Lanes<f32>]) {
+    let mut sums: [[f32; PANEL]; R] = std::array::from_fn(|r| out[r].0);
+    for (k, w) in w.iter().enumerate() {
+        for r in 0..R {
+            let x = x[r][k];
+            for lane in 0..PANEL {
+                sums[r][lane] = x.mul_add(w.0[lane], sums[r][lane]);
+            }
+        }
+    }
+    for r in 0..R {
+        out[r].0 = sums[r];
+    }
 }

@@ -1,17 +1,33 @@
 //! What computes on the CPU? The thread pool and instruction set that every operation here takes.
 
+pub(crate) mod activations;
 pub(crate) mod attention;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_small;
+#[cfg(target_arch = "x86_64")]
+mod avx512_stream;
+#[cfg(target_arch = "x86_64")]
+mod avx512_unpack;
+mod dots;
 mod float;
-pub(crate) mod matmul;
+pub(crate) mod kv;
 pub(crate) mod pack;
 mod portable;
+pub(crate) mod product;
+pub(crate) mod rope;
 pub(crate) mod small;
+mod softmax;
+mod unpack;
 
+use crate::pool::Shards;
 use crate::{Isa, Pool};
+
+/// Below this many numbers a loop over rows is cheaper than sharing it.
+const POOL_NUMBERS_MIN: usize = 1 << 13;
 
 /// A thread pool and the instructions its threads use.
 pub struct Compute {
@@ -24,6 +40,28 @@ impl Compute {
     pub fn new(threads: usize, isa: Isa) -> Self {
         let isa = Isa::available().into_iter().rfind(|found| *found <= isa).unwrap_or(Isa::Portable);
         Self { pool: Pool::new(threads), isa }
+    }
+
+    /// Calls `body(row)` for every row below `rows`, over the pool when rows of `width` numbers make that pay.
+    pub(crate) fn rows(&mut self, rows: usize, width: usize, body: &(dyn Fn(usize) + Sync)) {
+        if rows * width < POOL_NUMBERS_MIN {
+            return (0..rows).for_each(body);
+        }
+        let batch = (POOL_NUMBERS_MIN / 4).div_ceil(width).max(1);
+        self.pool.run(rows.div_ceil(batch), &|item| {
+            (item * batch..rows.min((item + 1) * batch)).for_each(body);
+        });
+    }
+
+    /// Calls `body(i, item i)` for every item, each exactly once, over the pool.
+    pub fn each<T: Send>(&mut self, items: &mut [T], body: &(dyn Fn(usize, &mut T) + Sync)) {
+        let (count, items) = (items.len(), Shards::new(items));
+        self.pool.run(count, &|at| {
+            // SAFETY: each item belongs to one call.
+            if let [item] = unsafe { items.part(at, 1) } {
+                body(at, item);
+            }
+        });
     }
 
     /// The instruction set in use.

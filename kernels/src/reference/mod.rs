@@ -1,6 +1,7 @@
 //! What is each operation, exactly? Plain definitions in f64 sums, against which every fast path is tested.
 
-use crate::cpu::attention::{KvView, QueryRow};
+use crate::cpu::attention::QueryRow;
+use crate::cpu::kv::KvLayer;
 use crate::cpu::pack::Matrix;
 
 /// `out[row][o] = sum over i of x[row][i] * weights[o][i]`, activations not quantised.
@@ -30,30 +31,26 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
 }
 
 /// `gate / (1 + e^-gate) * up`.
-pub fn swiglu(gate: &mut [f32], up: &[f32]) {
-    for (gate, up) in gate.iter_mut().zip(up) {
-        let g = f64::from(*gate);
-        *gate = (g / (1.0 + (-g).exp()) * f64::from(*up)) as f32;
-    }
+pub fn swiglu(gate: f32, up: f32) -> f32 {
+    let g = f64::from(gate);
+    (g / (1.0 + (-g).exp()) * f64::from(up)) as f32
 }
 
 /// `x / 2 * (1 + erf(x / sqrt 2))`.
-pub fn gelu(x: &mut [f32]) {
-    for x in x {
-        let v = f64::from(*x);
-        *x = (0.5 * v * (1.0 + libm::erf(v / std::f64::consts::SQRT_2))) as f32;
-    }
+pub fn gelu(x: f32) -> f32 {
+    let v = f64::from(x);
+    (0.5 * v * (1.0 + libm::erf(v / std::f64::consts::SQRT_2))) as f32
 }
 
-/// Attention with all scores held at once.
-pub fn attention(kv: KvView<'_>, rows: &[QueryRow<'_>], q: &[f32], out: &mut [f32]) {
+/// Attention with all scores held at once; `q` holds rows of `width` numbers.
+pub fn attention(kv: KvLayer<'_>, rows: &[QueryRow<'_>], q: &[f32], width: usize, out: &mut [f32]) {
     let shape = kv.shape;
     let (group, dim) = (shape.heads / shape.kv_heads, shape.head_dim);
     for row in rows {
         for token in 0..row.tokens {
             for head in 0..shape.heads {
                 let at = ((row.first + token) * shape.heads + head) * dim;
-                let query = &q[at..at + dim];
+                let query = &q[(row.first + token) * width + head * dim..][..dim];
                 let seen = row.start + if row.causal { token + 1 } else { row.tokens };
                 let mut scores: Vec<f64> = (0..seen)
                     .map(|position| {

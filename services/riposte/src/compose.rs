@@ -72,11 +72,8 @@ pub fn embedder(config: &Config) -> Result<Arc<dyn Embed>, Failure> {
 /// When it is missing or cannot be loaded.
 pub fn language_model(config: &Config) -> Result<(EngineModel, ModelSummary), Failure> {
     let file = fetch::language_model(config)?;
-    let options = LoadOptions {
-        threads: threads(config.model.threads),
-        kv_bytes: config.model.kv_mib.saturating_mul(1 << 20),
-        isa: Isa::detect(),
-    };
+    let kv_bytes = config.model.kv_mib.saturating_mul(1 << 20);
+    let options = LoadOptions::new(threads(config.model.threads), kv_bytes);
     let loaded = exec::load(&file.weights, &options).map_err(Failure::new)?;
     let codec = Arc::new(ModelCodec(loaded.tokenizer));
     let calibration = Duration::from_millis(config.engine.calibration_ms);

@@ -1,0 +1,368 @@
+//! How are activations multiplied with weights? Panel by panel over the pool, each panel's results finished (bias, sum,
+//! gate) while they are in the cache.
+//!
+//! An output element is a fixed sequence of operations over its own row of activations and its own column of weights,
+//! so a row's result does not depend on the rows beside it, on their number or on the number of threads.
+
+use super::activations::{Activations, Forms};
+use super::pack::{Matrix, PANEL, Packed, UNIT};
+use super::small::{exp, gelu_of};
+use super::unpack::{Lanes, Piece, Scratch, UNITS_MAX};
+use super::{Compute, float, portable, vectorised};
+use crate::Isa;
+use crate::pool::Shards;
+use crate::reference;
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Rows that share one unpacking of a panel; their results stay in the second-level cache.
+const ROWS_MAX: usize = 256;
+
+/// Items of a loop for each thread, so that threads end together; fewer items cost fewer turns.
+const ITEMS_PER_THREAD: usize = 6;
+
+/// A matrix with what is added to its product.
+pub struct Linear {
+    /// The weights.
+    pub weights: Matrix,
+    /// One number per output.
+    pub bias: Option<Vec<f32>>,
+}
+
+impl Linear {
+    /// Without bias.
+    pub fn new(weights: Matrix) -> Self {
+        Self { weights, bias: None }
+    }
+
+    /// The bias of a panel's outputs, zero past the end.
+    fn bias(&self, panel: usize) -> Lanes<f32> {
+        let mut lanes = Lanes([0.0; PANEL]);
+        if let Some(bias) = &self.bias {
+            let part = &bias[panel * PANEL..bias.len().min((panel + 1) * PANEL)];
+            lanes.0[..part.len()].copy_from_slice(part);
+        }
+        lanes
+    }
+
+    fn check(&self, x: &Activations) {
+        let (cols, outputs) = (self.weights.cols(), self.weights.rows());
+        assert_eq!(x.cols, cols, "activations have {} columns, weights {cols}", x.cols);
+        assert!(self.bias.as_ref().is_none_or(|bias| bias.len() == outputs), "bias of another length");
+    }
+}
+
+/// Each row of `out` is the products of the row of `x` with all `parts`, one after another.
+///
+/// # Panics
+/// When the shapes do not fit together: a defect in the caller, whose shapes come from a checked model.
+pub fn product(compute: &mut Compute, parts: &[&Linear], x: &Activations, out: &mut [f32]) {
+    let width: usize = parts.iter().map(|part| part.weights.rows()).sum();
+    assert_eq!(out.len(), x.rows * width, "output of {} x {width}", x.rows);
+    write(compute, parts, x, out, width, false);
+}
+
+/// `sum += x * weights + bias`, row by row.
+///
+/// # Panics
+/// As [`product`].
+pub fn product_add(compute: &mut Compute, part: &Linear, x: &Activations, sum: &mut [f32]) {
+    let width = part.weights.rows();
+    assert_eq!(sum.len(), x.rows * width, "sum of {} x {width}", x.rows);
+    write(compute, &[part], x, sum, width, true);
+}
+
+fn write(
+    compute: &mut Compute,
+    parts: &[&Linear],
+    x: &Activations,
+    out: &mut [f32],
+    width: usize,
+    add: bool,
+) {
+    if x.rows == 0 {
+        return;
+    }
+    let mut first = 0;
+    let starts: Vec<usize> = parts
+        .iter()
+        .map(|part| {
+            first += part.weights.rows();
+            first - part.weights.rows()
+        })
+        .collect();
+    if compute.isa == Isa::Reference {
+        for (part, start) in parts.iter().zip(&starts) {
+            let lines = plain(part, x);
+            for (out, line) in out.chunks_exact_mut(width).zip(lines.chunks_exact(part.weights.rows())) {
+                for (out, value) in out[*start..].iter_mut().zip(line) {
+                    *out = if add { *out + value } else { *value };
+                }
+            }
+        }
+        return;
+    }
+    let groups: Vec<[&Linear; 1]> = parts.iter().map(|part| [*part]).collect();
+    let groups: Vec<&[&Linear]> = groups.iter().map(<[&Linear; 1]>::as_slice).collect();
+    let (isa, out) = (compute.isa, Shards::new(out));
+    each_panel(compute, &groups, x, &|group, panel, rows, blocks| {
+        let part = parts[group];
+        let bias = part.bias.is_some().then(|| part.bias(panel));
+        let len = PANEL.min(part.weights.rows() - panel * PANEL);
+        for (row, block) in rows.zip(blocks[0]) {
+            // SAFETY: one item owns a panel, and within it each row is written once.
+            let out = unsafe { out.part(row * width + starts[group] + panel * PANEL, len) };
+            finish(isa, block, bias.as_ref(), add, out);
+        }
+    });
+}
+
+fn finish(isa: Isa, block: &Lanes<f32>, bias: Option<&Lanes<f32>>, add: bool, out: &mut [f32]) {
+    if out.len() < PANEL {
+        for (at, out) in out.iter_mut().enumerate() {
+            let value = block.0[at] + bias.map_or(0.0, |bias| bias.0[at]);
+            *out = if add { *out + value } else { value };
+        }
+        return;
+    }
+    vectorised!(
+        isa,
+        fn body(block: &Lanes<f32>, bias: Option<&Lanes<f32>>, add: bool, out: &mut [f32]) {
+            let Some((out, _)) = out.split_first_chunk_mut::<PANEL>() else { return };
+            let mut sums = block.0;
+            if let Some(bias) = bias {
+                for i in 0..PANEL {
+                    sums[i] += bias.0[i];
+                }
+            }
+            if add {
+                for i in 0..PANEL {
+                    sums[i] += out[i];
+                }
+            }
+            *out = sums;
+        }
+    );
+}
+
+/// `out = silu(gate x) * (up x)` with silu(x) = x / (1 + e^-x), ready for the next product.
+///
+/// # Panics
+/// As [`product`].
+pub fn product_swiglu(
+    compute: &mut Compute,
+    [gate, up]: [&Linear; 2],
+    x: &Activations,
+    forms: Forms,
+    out: &mut Activations,
+) {
+    assert_eq!(gate.weights.rows(), up.weights.rows(), "gate and up differ in width");
+    into_activations(compute, &[gate, up], x, forms, out, |isa, blocks, biases, to| {
+        if isa == Isa::Reference {
+            *to = std::array::from_fn(|i| reference::swiglu(blocks[0].0[i], blocks[1].0[i]));
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if isa == Isa::Avx512Vnni {
+            return super::avx512_small::swiglu(blocks, biases, to);
+        }
+        vectorised!(
+            isa,
+            fn body(blocks: [&Lanes<f32>; 2], biases: &[Lanes<f32>; 2], to: &mut [f32; PANEL]) {
+                for i in 0..PANEL {
+                    let (gate, up) = (blocks[0].0[i] + biases[0].0[i], blocks[1].0[i] + biases[1].0[i]);
+                    to[i] = gate / (1.0 + exp(-gate)) * up;
+                }
+            }
+        );
+    });
+}
+
+/// `out = gelu(x * weights + bias)`, ready for the next product.
+///
+/// # Panics
+/// As [`product`].
+pub fn product_gelu(
+    compute: &mut Compute,
+    part: &Linear,
+    x: &Activations,
+    forms: Forms,
+    out: &mut Activations,
+) {
+    into_activations(compute, &[part], x, forms, out, |isa, blocks, biases, to| {
+        if isa == Isa::Reference {
+            *to = blocks[0].0.map(reference::gelu);
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if isa == Isa::Avx512Vnni {
+            return super::avx512_small::gelu(blocks[0], &biases[0], to);
+        }
+        vectorised!(
+            isa,
+            fn body(blocks: [&Lanes<f32>; 1], biases: &[Lanes<f32>; 1], to: &mut [f32; PANEL]) {
+                for i in 0..PANEL {
+                    to[i] = gelu_of(blocks[0].0[i] + biases[0].0[i]);
+                }
+            }
+        );
+    });
+}
+
+fn into_activations<const N: usize>(
+    compute: &mut Compute,
+    parts: &[&Linear; N],
+    x: &Activations,
+    forms: Forms,
+    out: &mut Activations,
+    join: impl Fn(Isa, [&Lanes<f32>; N], &[Lanes<f32>; N], &mut [f32; PANEL]) + Sync,
+) {
+    let (isa, width) = (compute.isa, parts[0].weights.rows());
+    if isa == Isa::Reference || !width.is_multiple_of(PANEL) {
+        // A ragged last panel would leave a unit of the next product half written.
+        return by_rows(compute, parts, x, forms, out, join);
+    }
+    let to = out.prepare(forms, x.rows, width);
+    if x.rows == 0 {
+        return;
+    }
+    each_panel(compute, &[parts], x, &|_, panel, rows, blocks| {
+        let biases: [Lanes<f32>; N] = std::array::from_fn(|i| parts[i].bias(panel));
+        for (at, row) in rows.enumerate() {
+            let mut values = [0f32; PANEL];
+            join(isa, std::array::from_fn(|i| &blocks[i][at]), &biases, &mut values);
+            // SAFETY: one item owns a panel, and within it each row is written once.
+            unsafe { to.put(isa, row, panel * PANEL, &values) };
+        }
+    });
+}
+
+fn by_rows<const N: usize>(
+    compute: &mut Compute,
+    parts: &[&Linear; N],
+    x: &Activations,
+    forms: Forms,
+    out: &mut Activations,
+    join: impl Fn(Isa, [&Lanes<f32>; N], &[Lanes<f32>; N], &mut [f32; PANEL]),
+) {
+    let width = parts[0].weights.rows();
+    let mut wide = vec![0.0; x.rows * width * N];
+    write(compute, parts.as_slice(), x, &mut wide, width * N, false);
+    let none = [Lanes([0.0; PANEL]); N];
+    let mut joined = Vec::with_capacity(x.rows * width);
+    for row in wide.chunks_exact(width * N) {
+        for from in (0..width).step_by(PANEL) {
+            let len = PANEL.min(width - from);
+            let mut blocks = none;
+            for (part, block) in blocks.iter_mut().enumerate() {
+                block.0[..len].copy_from_slice(&row[part * width + from..][..len]);
+            }
+            let mut values = [0f32; PANEL];
+            join(compute.isa, blocks.each_ref(), &none, &mut values);
+            joined.extend_from_slice(&values[..len]);
+        }
+    }
+    out.fill(compute, forms, &joined, x.rows);
+}
+
+/// The product with one matrix by its plain definition.
+fn plain(part: &Linear, x: &Activations) -> Vec<f32> {
+    part.check(x);
+    let mut out = vec![0.0; x.rows * part.weights.rows()];
+    reference::matmul(&part.weights, &x.values, x.rows, &mut out);
+    if let Some(bias) = &part.bias {
+        for row in out.chunks_exact_mut(bias.len()) {
+            row.iter_mut().zip(bias).for_each(|(out, bias)| *out += bias);
+        }
+    }
+    out
+}
+
+/// Receives a group's number, a panel, a range of rows, and the rows' results for each matrix of the group.
+type Finish<'a> = &'a (dyn Fn(usize, usize, Range<usize>, &[&[Lanes<f32>]]) + Sync);
+
+/// Receives a range of rows and their results for each matrix of a group.
+type FinishRows<'a> = &'a dyn Fn(Range<usize>, &[&[Lanes<f32>]]);
+
+/// One thread's memory: unpacked weights, and the results of a panel.
+struct Bench {
+    scratch: Scratch,
+    blocks: Vec<Vec<Lanes<f32>>>,
+}
+
+thread_local! {
+    static BENCH: RefCell<Bench> = RefCell::new(Bench { scratch: Scratch::new(), blocks: Vec::new() });
+}
+
+/// Computes every panel of every group; the matrices of a group have one shape, and are computed panel beside panel.
+fn each_panel(compute: &mut Compute, groups: &[&[&Linear]], x: &Activations, finish: Finish<'_>) {
+    let mut panels = Vec::new();
+    for (g, group) in groups.iter().enumerate() {
+        group.iter().for_each(|part| part.check(x));
+        panels.extend((0..group[0].weights.panels()).map(|panel| (g, panel)));
+    }
+    // Many rows make a panel long enough by itself.
+    let share = if x.rows >= 64 { 1 } else { panels.len() / (compute.threads() * ITEMS_PER_THREAD) };
+    let items: Vec<&[(usize, usize)]> = panels.chunks(share.max(1)).collect();
+    let isa = compute.isa;
+    compute.pool.run(items.len(), &|item| {
+        BENCH.with_borrow_mut(|bench| {
+            for (g, panel) in items[item] {
+                one_panel(isa, bench, groups[*g], x, *panel, &|rows, blocks| {
+                    finish(*g, *panel, rows, blocks);
+                });
+            }
+        });
+    });
+}
+
+fn one_panel(
+    isa: Isa,
+    bench: &mut Bench,
+    group: &[&Linear],
+    x: &Activations,
+    panel: usize,
+    finish: FinishRows<'_>,
+) {
+    bench.blocks.resize_with(group.len().max(bench.blocks.len()), Vec::new);
+    for first in (0..x.rows).step_by(ROWS_MAX) {
+        let rows = first..x.rows.min(first + ROWS_MAX);
+        for (part, block) in group.iter().zip(&mut bench.blocks) {
+            block.resize(rows.len().max(block.len()), Lanes([0.0; PANEL]));
+            let block = &mut block[..rows.len()];
+            match &part.weights.data {
+                #[cfg(target_arch = "x86_64")]
+                Packed::Int(w) if isa == Isa::Avx512Vnni && rows.len() <= super::avx512_stream::ROWS => {
+                    super::avx512_stream::multiply(w, panel, x, rows.start, block);
+                }
+                Packed::Int(w) => {
+                    let units = x.cols / UNIT;
+                    // Pieces of nearly equal length: a short last one would waste its unpacking.
+                    let pieces = units.div_ceil(UNITS_MAX);
+                    let step = units.div_ceil(pieces);
+                    for from in (0..units).step_by(step) {
+                        let piece = bench.scratch.unpack(isa, w, panel, from..units.min(from + step));
+                        multiply(isa, &piece, x, rows.start, from == 0, block);
+                    }
+                }
+                Packed::Float(w) => float::panel(isa, &mut bench.scratch, w, panel, x, rows.clone(), block),
+            }
+        }
+        let blocks: [&[Lanes<f32>]; 2] =
+            std::array::from_fn(|i| bench.blocks.get(i).map_or(&[][..], |block| &block[..]));
+        let cut: [&[Lanes<f32>]; 2] = blocks.map(|block| &block[..block.len().min(rows.len())]);
+        finish(rows, &cut[..group.len()]);
+    }
+}
+
+/// Adds a piece's part of the product to `block`, or begins it.
+fn multiply(isa: Isa, piece: &Piece<'_>, x: &Activations, row: usize, fresh: bool, block: &mut [Lanes<f32>]) {
+    assert!((row + block.len()) * x.cols <= x.q.len(), "the input has no quantised form");
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni => super::avx512::multiply(piece, x, row, fresh, block),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => super::avx2::multiply(piece, x, row, fresh, block),
+        _ => portable::multiply(piece, x, row, fresh, block),
+    }
+}
