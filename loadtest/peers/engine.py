@@ -103,7 +103,13 @@ def play(contest: Contest, rounds: int) -> None:
 def compare(contest: Contest, figure: str) -> dict[str, Any]:
     """One figure: both sides' samples, the peer's best flags for each file of weights, and the paired ratios."""
     ours = contest.our_samples.get(figure, Rounds()).samples.get(OURS, [])
-    found: dict[str, Any] = {"name": figure, "unit": "tokens/s", "ours": ours, "peers": {}}
+    shares = [
+        entry["peak_share"]
+        for report in contest.ours.reports
+        for entry in report["figures"]
+        if entry["name"] == figure and entry.get("peak_share") is not None
+    ]
+    found: dict[str, Any] = {"name": figure, "unit": "tokens/s", "ours": ours, "peak_shares": shares, "peers": {}}
     for label in contest.weights:
         rounds = contest.peer_samples.get((figure, label), Rounds())
         best = rounds.best()
@@ -127,6 +133,8 @@ def verdict(found: dict[str, Any], goals: dict[str, tuple[float, float | None]])
 def row(found: dict[str, Any], goals: dict[str, tuple[float, float | None]]) -> list[str]:
     """A line of the table."""
     cells = [found["name"], spread([s for samples in found["ours"] for s in samples]) if found["ours"] else "none"]
+    shares = found["peak_shares"]
+    cells.append(f"{median(shares):.0%}" if shares else "")
     for entry in found["peers"].values():
         best = entry["best"]
         values = [s for samples in entry["samples"].get(best, []) for s in samples]
@@ -141,7 +149,7 @@ def row(found: dict[str, Any], goals: dict[str, tuple[float, float | None]]) -> 
 def render(contest: Contest, founds: list[dict[str, Any]], about: dict[str, str], rounds: int) -> str:
     """The report as Markdown."""
     goals = goals_of(contest.model.name)
-    header = ["tokens/s", OURS]
+    header = ["tokens/s", OURS, "of peak"]
     for label in contest.weights:
         header += [f"llama.cpp {label}", "ratio"]
     machine = contest.ours.reports[0].get("machine", {})
