@@ -238,6 +238,12 @@ impl<T> Shards<T> {
         Self { start: whole.as_mut_ptr(), len: whole.len() }
     }
 
+    /// Where `from` stands, after checking that `len` elements from there on are inside; for strided writes.
+    pub(crate) fn reach(&self, from: usize, len: usize) -> *mut T {
+        assert!(from.checked_add(len).is_some_and(|end| end <= self.len), "part outside the slice");
+        self.start.wrapping_add(from)
+    }
+
     /// The part `from..from + len`.
     ///
     /// # Safety

@@ -2,7 +2,7 @@
 //! inputs, however many products share them.
 
 use super::pack::{Matrix, UNIT};
-use super::unpack::ACT_OFFSET;
+use super::unpack::{ACT_OFFSET, Lanes};
 use super::{Compute, vectorised};
 use crate::Isa;
 use crate::pool::Shards;
@@ -116,6 +116,32 @@ impl RowsOut {
                 )
             };
             quantize(isa, values, q, scales, sums);
+        }
+    }
+
+    /// Writes a panel's results: 32 numbers, a whole unit, to each row from `first` on, at column `from`.
+    ///
+    /// # Safety
+    /// As [`RowsOut::put`].
+    pub(crate) unsafe fn put_panel(&self, isa: Isa, first: usize, from: usize, block: &[Lanes<f32>]) {
+        #[cfg(target_arch = "x86_64")]
+        if isa == Isa::Avx512Vnni && self.forms.bytes && !self.forms.floats {
+            let (at, units) = (first * self.cols + from, self.cols / UNIT);
+            let rows = block.len();
+            if rows == 0 {
+                return;
+            }
+            // SAFETY: the caller's contract; the rows' places lie in bounds when the first and the last do.
+            return unsafe {
+                let q = self.q.reach(at, (rows - 1) * self.cols + UNIT);
+                let scales = self.scales.reach(at / UNIT, (rows - 1) * units + 1);
+                let sums = self.sums.reach(at / UNIT, (rows - 1) * units + 1);
+                super::avx512_small::quantize_panel(block, self.cols, q, scales, sums);
+            };
+        }
+        for (row, values) in block.iter().enumerate() {
+            // SAFETY: the caller's contract.
+            unsafe { self.put(isa, first + row, from, &values.0) };
         }
     }
 }

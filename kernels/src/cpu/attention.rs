@@ -97,6 +97,8 @@ struct Tile {
     /// `[query][padded dim]` and the worth of a step, with 1 / sqrt(dim) in it.
     q: Vec<i16>,
     q_scales: Vec<f32>,
+    /// Positions that each query sees.
+    limits: Vec<usize>,
     /// `[query][padded dim]`: the integer sums of one chunk.
     sums: Vec<i32>,
     /// Sums of a span, and of all spans so far.
@@ -178,14 +180,18 @@ impl<'a> Call<'a> {
         tile.q.clear();
         tile.q.resize(item.queries.len() * padded, 0);
         tile.q_scales.clear();
+        tile.limits.clear();
+        tile.limits.extend(item.queries.clone().map(|query| self.limit(row, query)));
         for (query, to) in item.queries.clone().zip(tile.q.chunks_exact_mut(padded)) {
             let (token, head) = self.place(row, item.head, query);
             let q = &self.q[token * self.width + head * dim..][..dim];
-            let size = norm(q);
-            let (isa, factor) = (self.isa, inverse(size, 32_767.0));
+            let mut size = 0.0;
+            let (isa, out) = (self.isa, &mut size);
             vectorised!(
                 isa,
-                fn body(q: &[f32], factor: f32, to: &mut [i16]) {
+                fn body(q: &[f32], to: &mut [i16], out: &mut f32) {
+                    *out = norm(q);
+                    let factor = inverse(*out, 32_767.0);
                     for (to, q) in to.iter_mut().zip(q) {
                         *to = rounded(*q, factor) as i16;
                     }
@@ -208,7 +214,7 @@ impl<'a> Call<'a> {
             scales.values[b * BLOCK..(b + 1) * BLOCK].copy_from_slice(block.value_scales);
         }
         // Queries are in order of their position, so those that see nothing here come first.
-        let unseeing = item.queries.clone().take_while(|query| self.limit(row, *query) <= from).count();
+        let unseeing = tile.limits.partition_point(|limit| *limit <= from);
         let count = item.queries.len();
         let (mut dots, mut weights) = ([[0i32; CHUNK]; QUERIES], [[0i16; CHUNK]; QUERIES]);
         let mut sums = std::mem::take(&mut tile.sums);
@@ -224,7 +230,7 @@ impl<'a> Call<'a> {
                 &mut dots[..n],
             );
             for i in 0..n {
-                let seen = self.limit(row, item.queries.start + at + i).saturating_sub(from).min(CHUNK);
+                let seen = tile.limits[at + i].saturating_sub(from).min(CHUNK);
                 tile.span.weigh(
                     self.isa,
                     at + i,

@@ -100,81 +100,121 @@ pub(crate) fn quantize(values: &[f32], q: &mut [u8], scales: &mut [f32], sums: &
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn quantize_units(values: &[f32], q: &mut [u8], scales: &mut [f32], sums: &mut [f32]) {
     for (unit, (scale, sum)) in scales.iter_mut().zip(sums).enumerate() {
-        // SAFETY: a unit is two registers; the caller asserted the lengths.
-        let x = unsafe {
-            let from = values.as_ptr().add(unit * UNIT);
-            [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(LANES))]
-        };
-        let top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(x[0]), _mm512_abs_ps(x[1])));
-        // A NaN must poison its outputs; the maximum and the integers would hide it.
-        let bad = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x[0], x[1]) != 0;
-        *scale = if bad { f32::NAN } else { top / 127.0 };
-        let inverse = _mm512_set1_ps(if top > 1e-30 { 127.0 / top } else { 0.0 });
-        let round = _mm512_set1_ps(12_582_912.0);
-        let mut total = _mm512_setzero_si512();
-        for (half, x) in x.into_iter().enumerate() {
-            let shifted = _mm512_castps_si512(_mm512_fmadd_ps(x, inverse, round));
-            let rounded = _mm512_sub_epi32(shifted, _mm512_set1_epi32(0x4b40_0000));
-            total = _mm512_add_epi32(total, rounded);
-            let bytes = _mm512_cvtepi32_epi8(_mm512_add_epi32(rounded, _mm512_set1_epi32(ACT_OFFSET)));
-            // SAFETY: 16 of the unit's 32 bytes.
-            unsafe { _mm_storeu_si128(q.as_mut_ptr().add(unit * UNIT + half * LANES).cast(), bytes) };
-        }
-        *sum = *scale * _mm512_reduce_add_epi32(total) as f32;
+        // SAFETY: the caller asserted the lengths.
+        (*scale, *sum) =
+            unsafe { quantize_unit(values.as_ptr().add(unit * UNIT), q.as_mut_ptr().add(unit * UNIT)) };
     }
 }
 
-/// `silu(gate + bias) * (up + bias)`.
-pub(crate) fn swiglu(blocks: [&Lanes<f32>; 2], biases: &[Lanes<f32>; 2], to: &mut [f32; PANEL]) {
-    // SAFETY: only called where the processor has these instructions.
-    unsafe { swiglu_panel(blocks, biases, to) }
+/// Quantises a unit for each row: `q` goes on by `cols` a row, scales and sums by the units of a row.
+///
+/// # Safety
+/// The places of all rows may be written.
+pub(crate) unsafe fn quantize_panel(
+    block: &[Lanes<f32>],
+    cols: usize,
+    q: *mut u8,
+    scales: *mut f32,
+    sums: *mut f32,
+) {
+    // SAFETY: the caller's contract; only called where the processor has these instructions.
+    unsafe { quantize_rows(block, cols, q, scales, sums) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn swiglu_panel(blocks: [&Lanes<f32>; 2], biases: &[Lanes<f32>; 2], to: &mut [f32; PANEL]) {
-    let one = _mm512_set1_ps(1.0);
-    for half in 0..PANEL / LANES {
-        // SAFETY: 16 of 32 numbers.
-        let [gate, up] = [0, 1].map(|i| unsafe {
-            let at = half * LANES;
-            _mm512_add_ps(
-                _mm512_loadu_ps(blocks[i].0.as_ptr().add(at)),
-                _mm512_loadu_ps(biases[i].0.as_ptr().add(at)),
-            )
-        });
-        let below = _mm512_add_ps(one, exp(_mm512_sub_ps(_mm512_setzero_ps(), gate)));
-        let product = _mm512_mul_ps(_mm512_div_ps(gate, below), up);
-        // SAFETY: as above.
-        unsafe { _mm512_storeu_ps(to.as_mut_ptr().add(half * LANES), product) };
+unsafe fn quantize_rows(block: &[Lanes<f32>], cols: usize, q: *mut u8, scales: *mut f32, sums: *mut f32) {
+    for (row, values) in block.iter().enumerate() {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let (scale, sum) = quantize_unit(values.0.as_ptr(), q.add(row * cols));
+            scales.add(row * (cols / UNIT)).write(scale);
+            sums.add(row * (cols / UNIT)).write(sum);
+        }
     }
 }
 
-/// `gelu(x + bias)`, as [`super::small::gelu_of`].
-pub(crate) fn gelu(block: &Lanes<f32>, bias: &Lanes<f32>, to: &mut [f32; PANEL]) {
+/// One unit's bytes; returns its scale, and the sum times the scale.
+///
+/// # Safety
+/// 32 numbers may be read and 32 bytes written.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn quantize_unit(values: *const f32, q: *mut u8) -> (f32, f32) {
+    // SAFETY: the caller's contract.
+    let x = unsafe { [_mm512_loadu_ps(values), _mm512_loadu_ps(values.add(LANES))] };
+    let top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(x[0]), _mm512_abs_ps(x[1])));
+    // A NaN must poison its outputs; the maximum and the integers would hide it.
+    let bad = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x[0], x[1]) != 0;
+    let scale = if bad { f32::NAN } else { top / 127.0 };
+    let inverse = _mm512_set1_ps(if top > 1e-30 { 127.0 / top } else { 0.0 });
+    let round = _mm512_set1_ps(12_582_912.0);
+    let bytes = x.map(|x| {
+        let shifted = _mm512_castps_si512(_mm512_fmadd_ps(x, inverse, round));
+        _mm512_cvtepi32_epi8(_mm512_add_epi32(shifted, _mm512_set1_epi32(ACT_OFFSET - 0x4b40_0000)))
+    });
+    let bytes = _mm256_set_m128i(bytes[1], bytes[0]);
+    // SAFETY: the caller's contract.
+    unsafe { _mm256_storeu_si256(q.cast(), bytes) };
+    // Sums of eight bytes each.
+    let eights = _mm256_sad_epu8(bytes, _mm256_setzero_si256());
+    let fours = _mm_add_epi64(_mm256_castsi256_si128(eights), _mm256_extracti128_si256::<1>(eights));
+    let total = _mm_cvtsi128_si32(fours) + _mm_extract_epi32::<2>(fours) - ACT_OFFSET * UNIT as i32;
+    (scale, scale * total as f32)
+}
+
+/// `gate = silu(gate + bias) * (up + bias)`, row by row.
+pub(crate) fn swiglu(up: &[Lanes<f32>], gate: &mut [Lanes<f32>], biases: [&Lanes<f32>; 2]) {
     // SAFETY: only called where the processor has these instructions.
-    unsafe { gelu_panel(block, bias, to) }
+    unsafe { swiglu_rows(up, gate, biases) }
+}
+
+/// Half a row's numbers.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn half(lanes: &Lanes<f32>, half: usize) -> __m512 {
+    // SAFETY: 16 of 32 numbers.
+    unsafe { _mm512_load_ps(lanes.0[half * LANES..][..LANES].as_ptr()) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn gelu_panel(block: &Lanes<f32>, bias: &Lanes<f32>, to: &mut [f32; PANEL]) {
+fn swiglu_rows(up: &[Lanes<f32>], gate: &mut [Lanes<f32>], biases: [&Lanes<f32>; 2]) {
     let one = _mm512_set1_ps(1.0);
-    for half in 0..PANEL / LANES {
-        let at = half * LANES;
-        // SAFETY: 16 of 32 numbers.
-        let x = unsafe {
-            _mm512_add_ps(_mm512_loadu_ps(block.0.as_ptr().add(at)), _mm512_loadu_ps(bias.0.as_ptr().add(at)))
-        };
-        let z = _mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(std::f32::consts::FRAC_1_SQRT_2));
-        let t = _mm512_div_ps(one, _mm512_fmadd_ps(z, _mm512_set1_ps(0.327_591_1), one));
-        let mut p = _mm512_set1_ps(1.061_405_4);
-        for c in [-1.453_152, 1.421_413_8, -0.284_496_74, 0.254_829_6] {
-            p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(c));
+    for (gate, up) in gate.iter_mut().zip(up) {
+        for at in 0..PANEL / LANES {
+            let g = _mm512_add_ps(half(gate, at), half(biases[0], at));
+            let u = _mm512_add_ps(half(up, at), half(biases[1], at));
+            let below = _mm512_add_ps(one, exp(_mm512_sub_ps(_mm512_setzero_ps(), g)));
+            let product = _mm512_mul_ps(_mm512_div_ps(g, below), u);
+            // SAFETY: 16 of 32 numbers.
+            unsafe { _mm512_store_ps(gate.0[at * LANES..][..LANES].as_mut_ptr(), product) };
         }
-        let bell = exp(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(z, z)));
-        let tail = _mm512_mul_ps(_mm512_mul_ps(p, t), _mm512_mul_ps(bell, _mm512_set1_ps(0.5)));
-        let right = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, _mm512_setzero_ps());
-        let share = _mm512_mask_sub_ps(tail, right, one, tail);
-        // SAFETY: as above.
-        unsafe { _mm512_storeu_ps(to.as_mut_ptr().add(at), _mm512_mul_ps(x, share)) };
+    }
+}
+
+/// `x = gelu(x + bias)`, row by row, as [`super::small::gelu_of`].
+pub(crate) fn gelu(x: &mut [Lanes<f32>], bias: &Lanes<f32>) {
+    // SAFETY: only called where the processor has these instructions.
+    unsafe { gelu_rows(x, bias) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn gelu_rows(rows: &mut [Lanes<f32>], bias: &Lanes<f32>) {
+    let one = _mm512_set1_ps(1.0);
+    for row in rows {
+        for at in 0..PANEL / LANES {
+            let x = _mm512_add_ps(half(row, at), half(bias, at));
+            let z = _mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(std::f32::consts::FRAC_1_SQRT_2));
+            let t = _mm512_div_ps(one, _mm512_fmadd_ps(z, _mm512_set1_ps(0.327_591_1), one));
+            let mut p = _mm512_set1_ps(1.061_405_4);
+            for c in [-1.453_152, 1.421_413_8, -0.284_496_74, 0.254_829_6] {
+                p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(c));
+            }
+            let bell = exp(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(z, z)));
+            let tail = _mm512_mul_ps(_mm512_mul_ps(p, t), _mm512_mul_ps(bell, _mm512_set1_ps(0.5)));
+            let right = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, _mm512_setzero_ps());
+            let share = _mm512_mask_sub_ps(tail, right, one, tail);
+            // SAFETY: 16 of 32 numbers.
+            unsafe { _mm512_store_ps(row.0[at * LANES..][..LANES].as_mut_ptr(), _mm512_mul_ps(x, share)) };
+        }
     }
 }

@@ -8,31 +8,38 @@ use super::unpack::{ACT_OFFSET, Lanes};
 use crate::buffer::LINE;
 use std::arch::x86_64::*;
 
-/// Rows that one pass serves: their sums fill the registers.
-pub(crate) const ROWS: usize = 6;
+/// Up to so many rows, all sums stay in registers while the panel passes by.
+const IN_REGISTERS: usize = 4;
+
+/// Up to so many rows, sums stay in the first-level cache while the panel passes by once; for more, pieces of the panel
+/// stay there instead.
+pub(crate) const ROWS_MAX: usize = 64;
 
 /// Bytes between the weights at work and those that are asked for; panels follow one another in memory, so this reaches
 /// into the next one.
-const AHEAD: usize = 4096;
+const AHEAD: usize = 2048;
 
-/// The product of panel `panel` with the rows `row..` of `x`, as many as `out` is long (at most [`ROWS`]).
+/// The product of panel `panel` with the rows `row..` of `x`, as many as `out` is long.
 pub(crate) fn multiply(w: &PackedInt, panel: usize, x: &Activations, row: usize, out: &mut [Lanes<f32>]) {
     let records = w.panel(panel);
     assert!(w.units * UNIT == x.cols && (row + out.len()) * x.cols <= x.q.len());
     assert!(x.scales.len() * UNIT == x.q.len() && x.sums.len() == x.scales.len());
-    assert!(records.len() == w.units * w.record.len && out.len() <= ROWS);
+    assert!(records.len() == w.units * w.record.len);
     // SAFETY: only called where the processor has these instructions; the assertions above bound every access.
     unsafe {
         match out.len() {
-            ROWS.. => by_format::<ROWS>(w, records, x, row, out),
-            5 => by_format::<5>(w, records, x, row, out),
-            4 => by_format::<4>(w, records, x, row, out),
-            3 => by_format::<3>(w, records, x, row, out),
+            0 => {}
+            1 => by_format::<1>(w, records, x, row, out),
             2 => by_format::<2>(w, records, x, row, out),
-            _ => by_format::<1>(w, records, x, row, out),
+            3 => by_format::<3>(w, records, x, row, out),
+            IN_REGISTERS => by_format::<IN_REGISTERS>(w, records, x, row, out),
+            _ => by_format::<MANY>(w, records, x, row, out),
         }
     }
 }
+
+/// Stands for more rows than registers can serve.
+const MANY: usize = 0;
 
 /// The formats that there are: bits, offset or none, parts of a unit, minimums or none.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -44,13 +51,167 @@ fn by_format<const R: usize>(
     out: &mut [Lanes<f32>],
 ) {
     match (w.bits, w.shape.has_min) {
-        (4, false) => tile::<R, 4, true, 1, false>(w, records, x, row, out),
-        (4, true) => tile::<R, 4, false, 1, true>(w, records, x, row, out),
-        (5, false) => tile::<R, 5, true, 1, false>(w, records, x, row, out),
-        (5, true) => tile::<R, 5, false, 1, true>(w, records, x, row, out),
-        (6, _) => tile::<R, 6, true, 2, false>(w, records, x, row, out),
-        _ => tile::<R, 8, false, 1, false>(w, records, x, row, out),
+        (4, false) => pass::<R, 4, true, 1, false>(w, records, x, row, out),
+        (4, true) => pass::<R, 4, false, 1, true>(w, records, x, row, out),
+        (5, false) => pass::<R, 5, true, 1, false>(w, records, x, row, out),
+        (5, true) => pass::<R, 5, false, 1, true>(w, records, x, row, out),
+        (6, _) => pass::<R, 6, true, 2, false>(w, records, x, row, out),
+        _ => pass::<R, 8, false, 1, false>(w, records, x, row, out),
     }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn pass<const R: usize, const BITS: usize, const SIGNED: bool, const PARTS: usize, const MIN: bool>(
+    w: &PackedInt,
+    records: &[u8],
+    x: &Activations,
+    row: usize,
+    out: &mut [Lanes<f32>],
+) {
+    if R == MANY {
+        many::<BITS, SIGNED, PARTS, MIN>(w, records, x, row, out);
+    } else {
+        tile::<R, BITS, SIGNED, PARTS, MIN>(w, records, x, row, out);
+    }
+}
+
+/// A unit, widened.
+struct Unit<const PARTS: usize> {
+    /// `[step][register]`.
+    weights: [[__m512i; 2]; UNIT / 4],
+    /// What the offset of the activations adds, taken off.
+    starts: [[__m512i; 2]; PARTS],
+    scales: [[__m512; 2]; PARTS],
+    mins: [__m512; 2],
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn many<const BITS: usize, const SIGNED: bool, const PARTS: usize, const MIN: bool>(
+    w: &PackedInt,
+    records: &[u8],
+    x: &Activations,
+    row: usize,
+    out: &mut [Lanes<f32>],
+) {
+    out.fill(Lanes([0.0; PANEL]));
+    let rows = out.len();
+    let out = out.as_mut_ptr().cast::<f32>();
+    for unit in 0..w.units {
+        // SAFETY: `multiply` asserted that the records hold the panel, and `x` the rows.
+        unsafe {
+            let wide = widen::<BITS, SIGNED, PARTS, MIN>(w, records.as_ptr().add(unit * w.record.len));
+            let mut at = 0;
+            while at < rows {
+                let to = out.add(at * PANEL);
+                at += match rows - at {
+                    8.. => add::<8, PARTS, MIN>(&wide, x, row + at, unit, to),
+                    4.. => add::<4, PARTS, MIN>(&wide, x, row + at, unit, to),
+                    2.. => add::<2, PARTS, MIN>(&wide, x, row + at, unit, to),
+                    _ => add::<1, PARTS, MIN>(&wide, x, row + at, unit, to),
+                };
+            }
+        }
+    }
+}
+
+/// Widens the unit whose record begins at `unit`, and asks for one further on.
+///
+/// # Safety
+/// The record may be read.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn widen<const BITS: usize, const SIGNED: bool, const PARTS: usize, const MIN: bool>(
+    w: &PackedInt,
+    unit: *const u8,
+) -> Unit<PARTS> {
+    let (record, steps) = (w.record, UNIT / 4 / PARTS);
+    let factor = _mm512_set1_ps(1.0 / w.scale_factor);
+    let offset = _mm512_set1_epi8(ACT_OFFSET as i8);
+    let none = _mm512_setzero_si512();
+    let mut wide = Unit {
+        weights: [[none; 2]; UNIT / 4],
+        starts: [[none; 2]; PARTS],
+        scales: [[_mm512_setzero_ps(); 2]; PARTS],
+        mins: [_mm512_setzero_ps(); 2],
+    };
+    // SAFETY: the caller's contract. Asking ahead touches nothing.
+    unsafe {
+        for line in 0..record.len / LINE {
+            _mm_prefetch::<_MM_HINT_T0>(unit.wrapping_add(AHEAD + line * LINE).cast());
+        }
+        let number = |from: usize, at: usize| {
+            _mm512_mul_ps(_mm512_cvtph_ps(_mm256_loadu_si256(unit.add(from + at).cast())), factor)
+        };
+        for part in 0..PARTS {
+            let mut extra = [none; 2];
+            for step in part * steps..(part + 1) * steps {
+                wide.weights[step] = step_bytes::<BITS, SIGNED>(unit, unit.add(record.high), step);
+                for half in 0..2 {
+                    extra[half] = _mm512_dpbusd_epi32(extra[half], offset, wide.weights[step][half]);
+                }
+            }
+            for half in 0..2 {
+                wide.starts[part][half] = _mm512_sub_epi32(none, extra[half]);
+                wide.scales[part][half] = number(record.scales, (part * PANEL + half * LANES) * 2);
+            }
+        }
+        if MIN {
+            for half in 0..2 {
+                wide.mins[half] = number(record.mins, half * LANES * 2);
+            }
+        }
+    }
+    wide
+}
+
+/// Adds a unit's part to the sums of `R` rows at `to`; returns `R`.
+///
+/// # Safety
+/// Rows and sums are there.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn add<const R: usize, const PARTS: usize, const MIN: bool>(
+    wide: &Unit<PARTS>,
+    x: &Activations,
+    row: usize,
+    unit: usize,
+    to: *mut f32,
+) -> usize {
+    let (cols, units) = (x.cols, x.cols / UNIT);
+    let steps = UNIT / 4 / PARTS;
+    // SAFETY: the caller's contract.
+    unsafe {
+        let q = x.q.as_ptr().add(row * cols + unit * UNIT);
+        let (x_scale, x_sum) =
+            (x.scales.as_ptr().add(row * units + unit), x.sums.as_ptr().add(row * units + unit));
+        for part in 0..PARTS {
+            let mut dot = [wide.starts[part]; R];
+            for step in part * steps..(part + 1) * steps {
+                let weights = wide.weights[step];
+                for r in 0..R {
+                    let four = _mm512_set1_epi32(q.add(r * cols + step * 4).cast::<i32>().read_unaligned());
+                    for half in 0..2 {
+                        dot[r][half] = _mm512_dpbusd_epi32(dot[r][half], four, weights[half]);
+                    }
+                }
+            }
+            for r in 0..R {
+                let scale = _mm512_set1_ps(*x_scale.add(r * units));
+                let sum = if MIN { _mm512_set1_ps(*x_sum.add(r * units)) } else { scale };
+                for half in 0..2 {
+                    let to = to.add(r * PANEL + half * LANES);
+                    let both = _mm512_mul_ps(wide.scales[part][half], scale);
+                    let mut acc = _mm512_fmadd_ps(both, _mm512_cvtepi32_ps(dot[r][half]), _mm512_load_ps(to));
+                    if MIN {
+                        acc = _mm512_fmadd_ps(wide.mins[half], sum, acc);
+                    }
+                    _mm512_store_ps(to, acc);
+                }
+            }
+        }
+    }
+    R
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]

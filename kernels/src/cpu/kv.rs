@@ -190,27 +190,38 @@ pub(crate) struct BlockMut<'a> {
 impl BlockMut<'_> {
     /// Writes the key and value (`[kv head][dim]`) of the position at `slot` (0 to 15).
     pub(crate) fn store(&mut self, isa: Isa, slot: usize, k: &[f32], v: &[f32]) {
-        let (dim, padded) = (self.shape.head_dim, self.shape.padded());
+        let dim = self.shape.head_dim;
         assert!(slot < BLOCK && k.len() == self.shape.kv_heads * dim && v.len() == k.len());
-        let part = BLOCK * padded * self.format.bytes();
-        for (head, bytes) in self.bytes.chunks_exact_mut(self.format.head_bytes(self.shape)).enumerate() {
-            let (keys, rest) = bytes.split_at_mut(part);
-            let (values, scales) = rest.split_at_mut(part);
-            let (k, v) = (&k[head * dim..(head + 1) * dim], &v[head * dim..(head + 1) * dim]);
-            let key_at = |d: usize| (d / 2 * BLOCK + slot) * 2 + d % 2;
-            let value_at = |d: usize| (slot / 2 * padded + d) * 2 + slot % 2;
-            let scales: &mut [f32] = view_mut(scales);
-            match self.format {
-                KvFormat::Bits16 => {
-                    scales[slot] = put(isa, view_mut::<i16>(keys), k, (norm(k), 32_767.0), key_at);
-                    scales[BLOCK + slot] =
-                        put(isa, view_mut::<i16>(values), v, (largest(v), 32_767.0), value_at);
+        let heads = self.bytes.chunks_exact_mut(self.format.head_bytes(self.shape));
+        for (bytes, (k, v)) in heads.zip(k.chunks_exact(dim).zip(v.chunks_exact(dim))) {
+            let (padded, format) = (self.shape.padded(), self.format);
+            vectorised!(
+                isa,
+                fn body(
+                    bytes: &mut [u8],
+                    padded: usize,
+                    format: KvFormat,
+                    slot: usize,
+                    k: &[f32],
+                    v: &[f32],
+                ) {
+                    let (keys, rest) = bytes.split_at_mut(BLOCK * padded * format.bytes());
+                    let (values, scales) = rest.split_at_mut(keys.len());
+                    let scales: &mut [f32] = view_mut(scales);
+                    (scales[slot], scales[BLOCK + slot]) = match format {
+                        KvFormat::Bits16 => {
+                            let (keys, values) = (view_mut::<i16>(keys), view_mut::<i16>(values));
+                            let sizes = [(norm(k), 32_767.0), (largest(v), 32_767.0)];
+                            put((keys, values), (k, v), sizes, padded, slot)
+                        }
+                        KvFormat::Bits8 => {
+                            let (keys, values) = (view_mut::<i8>(keys), view_mut::<i8>(values));
+                            let sizes = [(largest(k), 127.0), (largest(v), 127.0)];
+                            put((keys, values), (k, v), sizes, padded, slot)
+                        }
+                    };
                 }
-                KvFormat::Bits8 => {
-                    scales[slot] = put(isa, view_mut::<i8>(keys), k, (largest(k), 127.0), key_at);
-                    scales[BLOCK + slot] = put(isa, view_mut::<i8>(values), v, (largest(v), 127.0), value_at);
-                }
-            }
+            );
         }
     }
 }
@@ -245,38 +256,33 @@ pub(crate) fn inverse(size: f32, top: f32) -> f32 {
     if size > 1e-30 { top / size } else { 0.0 }
 }
 
-/// Writes `x`, of size `size`, as integers of size `top`; returns what one step is worth. A number that is not finite
-/// makes the step so.
+/// Writes a key and a value, of sizes `sizes.0`, as integers of sizes `sizes.1`; returns what one step of each is worth. A
+/// number that is not finite makes the step so.
+#[inline(always)]
 fn put<T: Element>(
-    isa: Isa,
-    to: &mut [T],
-    x: &[f32],
-    (size, top): (f32, f32),
-    at: impl Fn(usize) -> usize,
-) -> f32 {
-    let mut integers = [0i32; DIM_PIECE];
-    let factor = inverse(size, top);
-    for (piece, x) in x.chunks(DIM_PIECE).enumerate() {
-        let integers = &mut integers[..x.len()];
-        vectorised!(
-            isa,
-            fn body(x: &[f32], factor: f32, integers: &mut [i32]) {
-                for (integer, x) in integers.iter_mut().zip(x) {
-                    *integer = rounded(*x, factor);
-                }
-            }
-        );
-        for (d, integer) in integers.iter().enumerate() {
-            to[at(piece * DIM_PIECE + d)] = T::of(*integer);
+    (keys, values): (&mut [T], &mut [T]),
+    (k, v): (&[f32], &[f32]),
+    sizes: [(f32, f32); 2],
+    padded: usize,
+    slot: usize,
+) -> (f32, f32) {
+    let [k_factor, v_factor] = sizes.map(|(size, top)| inverse(size, top));
+    let pairs = keys.chunks_exact_mut(2 * BLOCK).zip(k.chunks(2));
+    for (pair, k) in pairs {
+        for (to, k) in pair[2 * slot..2 * slot + 2].iter_mut().zip(k) {
+            *to = T::of(rounded(*k, k_factor));
         }
     }
-    size / top
+    let row = &mut values[slot / 2 * padded * 2..][..padded * 2];
+    for (pair, v) in row.as_chunks_mut::<2>().0.iter_mut().zip(v) {
+        pair[slot % 2] = T::of(rounded(*v, v_factor));
+    }
+    let [k_step, v_step] = sizes.map(|(size, top)| size / top);
+    (k_step, v_step)
 }
 
-/// Dimensions that are rounded at once.
-const DIM_PIECE: usize = 64;
-
 /// Euclidean length; NaN and infinity show in it.
+#[inline(always)]
 pub(crate) fn norm(x: &[f32]) -> f32 {
     let (chunks, rest) = x.as_chunks::<LANES>();
     let mut sums = [0f32; LANES];
@@ -289,6 +295,7 @@ pub(crate) fn norm(x: &[f32]) -> f32 {
 }
 
 /// Largest magnitude; NaN and infinity show in it.
+#[inline(always)]
 fn largest(x: &[f32]) -> f32 {
     let (chunks, rest) = x.as_chunks::<LANES>();
     let mut tops = [0f32; LANES];

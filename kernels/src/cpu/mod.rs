@@ -14,6 +14,7 @@ mod avx512_stream;
 mod avx512_unpack;
 mod dots;
 mod float;
+mod gates;
 pub(crate) mod kv;
 pub(crate) mod pack;
 mod portable;
@@ -73,6 +74,19 @@ impl Compute {
     pub fn threads(&self) -> usize {
         self.pool.threads()
     }
+}
+
+/// Asks for the cache line at `at`, if the processor can: memory works while something else is computed.
+#[inline(always)]
+pub(crate) fn ask<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: asking for memory touches nothing, wherever it lies.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// Runs `$body` compiled for the instruction set `$isa`: the same plain Rust, vectorised by the compiler each time.

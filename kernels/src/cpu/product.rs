@@ -6,9 +6,8 @@
 
 use super::activations::{Activations, Forms};
 use super::pack::{Matrix, PANEL, Packed, UNIT};
-use super::small::{exp, gelu_of};
 use super::unpack::{Lanes, Piece, Scratch, UNITS_MAX};
-use super::{Compute, float, portable, vectorised};
+use super::{Compute, ask, float, gates, portable, vectorised};
 use crate::Isa;
 use crate::pool::Shards;
 use crate::reference;
@@ -16,7 +15,10 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 /// Rows that share one unpacking of a panel; their results stay in the second-level cache.
-const ROWS_MAX: usize = 256;
+const ROWS_MAX: usize = 512;
+
+/// Rows between those that are written and those that are asked for.
+const ROWS_AHEAD: usize = 8;
 
 /// Items of a loop for each thread, so that threads end together; fewer items cost fewer turns.
 const ITEMS_PER_THREAD: usize = 6;
@@ -109,38 +111,50 @@ fn write(
         let part = parts[group];
         let bias = part.bias.is_some().then(|| part.bias(panel));
         let len = PANEL.min(part.weights.rows() - panel * PANEL);
-        for (row, block) in rows.zip(blocks[0]) {
-            // SAFETY: one item owns a panel, and within it each row is written once.
-            let out = unsafe { out.part(row * width + starts[group] + panel * PANEL, len) };
-            finish(isa, block, bias.as_ref(), add, out);
-        }
+        let at = rows.start * width + starts[group] + panel * PANEL;
+        finish(isa, blocks[0], bias.as_ref(), add, Window { out, at, width, len });
     });
 }
 
-fn finish(isa: Isa, block: &Lanes<f32>, bias: Option<&Lanes<f32>>, add: bool, out: &mut [f32]) {
-    if out.len() < PANEL {
-        for (at, out) in out.iter_mut().enumerate() {
-            let value = block.0[at] + bias.map_or(0.0, |bias| bias.0[at]);
-            *out = if add { *out + value } else { value };
-        }
-        return;
-    }
+/// Some columns of a matrix of rows of `width`: `len` numbers from `at` on, and below them.
+#[derive(Clone, Copy)]
+struct Window {
+    out: Shards<f32>,
+    at: usize,
+    width: usize,
+    len: usize,
+}
+
+fn finish(isa: Isa, block: &[Lanes<f32>], bias: Option<&Lanes<f32>>, add: bool, to: Window) {
     vectorised!(
         isa,
-        fn body(block: &Lanes<f32>, bias: Option<&Lanes<f32>>, add: bool, out: &mut [f32]) {
-            let Some((out, _)) = out.split_first_chunk_mut::<PANEL>() else { return };
-            let mut sums = block.0;
-            if let Some(bias) = bias {
+        fn body(block: &[Lanes<f32>], bias: Option<&Lanes<f32>>, add: bool, to: Window) {
+            let none = Lanes([0.0; PANEL]);
+            let bias = bias.unwrap_or(&none);
+            for (row, block) in block.iter().enumerate() {
+                // SAFETY: one item owns a panel, and within it each row is written once.
+                let out = unsafe { to.out.part(to.at + row * to.width, to.len) };
+                // Rows lie far apart, where no prefetcher looks.
+                ask(out.as_ptr().wrapping_add(ROWS_AHEAD * to.width));
+                ask(out.as_ptr().wrapping_add(ROWS_AHEAD * to.width + PANEL / 2));
+                let mut sums = block.0;
                 for i in 0..PANEL {
                     sums[i] += bias.0[i];
                 }
-            }
-            if add {
-                for i in 0..PANEL {
-                    sums[i] += out[i];
+                let Ok(whole) = <&mut [f32; PANEL]>::try_from(&mut *out) else {
+                    // The last panel of a matrix whose outputs are no whole panels.
+                    for (out, sum) in out.iter_mut().zip(&sums) {
+                        *out = if add { *out + sum } else { *sum };
+                    }
+                    continue;
+                };
+                if add {
+                    for i in 0..PANEL {
+                        sums[i] += whole[i];
+                    }
                 }
+                *whole = sums;
             }
-            *out = sums;
         }
     );
 }
@@ -157,25 +171,7 @@ pub fn product_swiglu(
     out: &mut Activations,
 ) {
     assert_eq!(gate.weights.rows(), up.weights.rows(), "gate and up differ in width");
-    into_activations(compute, &[gate, up], x, forms, out, |isa, blocks, biases, to| {
-        if isa == Isa::Reference {
-            *to = std::array::from_fn(|i| reference::swiglu(blocks[0].0[i], blocks[1].0[i]));
-            return;
-        }
-        #[cfg(target_arch = "x86_64")]
-        if isa == Isa::Avx512Vnni {
-            return super::avx512_small::swiglu(blocks, biases, to);
-        }
-        vectorised!(
-            isa,
-            fn body(blocks: [&Lanes<f32>; 2], biases: &[Lanes<f32>; 2], to: &mut [f32; PANEL]) {
-                for i in 0..PANEL {
-                    let (gate, up) = (blocks[0].0[i] + biases[0].0[i], blocks[1].0[i] + biases[1].0[i]);
-                    to[i] = gate / (1.0 + exp(-gate)) * up;
-                }
-            }
-        );
-    });
+    into_activations(compute, &[gate, up], x, forms, out, gates::swiglu);
 }
 
 /// `out = gelu(x * weights + bias)`, ready for the next product.
@@ -189,33 +185,19 @@ pub fn product_gelu(
     forms: Forms,
     out: &mut Activations,
 ) {
-    into_activations(compute, &[part], x, forms, out, |isa, blocks, biases, to| {
-        if isa == Isa::Reference {
-            *to = blocks[0].0.map(reference::gelu);
-            return;
-        }
-        #[cfg(target_arch = "x86_64")]
-        if isa == Isa::Avx512Vnni {
-            return super::avx512_small::gelu(blocks[0], &biases[0], to);
-        }
-        vectorised!(
-            isa,
-            fn body(blocks: [&Lanes<f32>; 1], biases: &[Lanes<f32>; 1], to: &mut [f32; PANEL]) {
-                for i in 0..PANEL {
-                    to[i] = gelu_of(blocks[0].0[i] + biases[0].0[i]);
-                }
-            }
-        );
-    });
+    into_activations(compute, &[part], x, forms, out, |isa, _, block, bias| gates::gelu(isa, block, bias));
 }
 
-fn into_activations<const N: usize>(
+/// Joins the results of a panel for one or two matrices with their biases, for all rows, into those of the first.
+type Join = fn(Isa, &[Lanes<f32>], &mut [Lanes<f32>], [&Lanes<f32>; 2]);
+
+fn into_activations(
     compute: &mut Compute,
-    parts: &[&Linear; N],
+    parts: &[&Linear],
     x: &Activations,
     forms: Forms,
     out: &mut Activations,
-    join: impl Fn(Isa, [&Lanes<f32>; N], &[Lanes<f32>; N], &mut [f32; PANEL]) + Sync,
+    join: Join,
 ) {
     let (isa, width) = (compute.isa, parts[0].weights.rows());
     if isa == Isa::Reference || !width.is_multiple_of(PANEL) {
@@ -227,39 +209,39 @@ fn into_activations<const N: usize>(
         return;
     }
     each_panel(compute, &[parts], x, &|_, panel, rows, blocks| {
-        let biases: [Lanes<f32>; N] = std::array::from_fn(|i| parts[i].bias(panel));
-        for (at, row) in rows.enumerate() {
-            let mut values = [0f32; PANEL];
-            join(isa, std::array::from_fn(|i| &blocks[i][at]), &biases, &mut values);
+        let biases = [parts[0].bias(panel), parts[parts.len() - 1].bias(panel)];
+        if let Some((first, rest)) = blocks.split_first_mut() {
+            let other: &[Lanes<f32>] = rest.first().map_or(&[], |block| &**block);
+            join(isa, other, first, biases.each_ref());
             // SAFETY: one item owns a panel, and within it each row is written once.
-            unsafe { to.put(isa, row, panel * PANEL, &values) };
+            unsafe { to.put_panel(isa, rows.start, panel * PANEL, first) };
         }
     });
 }
 
-fn by_rows<const N: usize>(
+fn by_rows(
     compute: &mut Compute,
-    parts: &[&Linear; N],
+    parts: &[&Linear],
     x: &Activations,
     forms: Forms,
     out: &mut Activations,
-    join: impl Fn(Isa, [&Lanes<f32>; N], &[Lanes<f32>; N], &mut [f32; PANEL]),
+    join: Join,
 ) {
     let width = parts[0].weights.rows();
-    let mut wide = vec![0.0; x.rows * width * N];
-    write(compute, parts.as_slice(), x, &mut wide, width * N, false);
-    let none = [Lanes([0.0; PANEL]); N];
+    let mut wide = vec![0.0; x.rows * width * parts.len()];
+    write(compute, parts, x, &mut wide, width * parts.len(), false);
+    let none = Lanes([0.0; PANEL]);
     let mut joined = Vec::with_capacity(x.rows * width);
-    for row in wide.chunks_exact(width * N) {
+    for row in wide.chunks_exact(width * parts.len()) {
         for from in (0..width).step_by(PANEL) {
             let len = PANEL.min(width - from);
-            let mut blocks = none;
-            for (part, block) in blocks.iter_mut().enumerate() {
+            let mut blocks = [none; 2];
+            for (part, block) in blocks.iter_mut().take(parts.len()).enumerate() {
                 block.0[..len].copy_from_slice(&row[part * width + from..][..len]);
             }
-            let mut values = [0f32; PANEL];
-            join(compute.isa, blocks.each_ref(), &none, &mut values);
-            joined.extend_from_slice(&values[..len]);
+            let [mut first, other] = blocks;
+            join(compute.isa, &[other], std::slice::from_mut(&mut first), [&none; 2]);
+            joined.extend_from_slice(&first.0[..len]);
         }
     }
     out.fill(compute, forms, &joined, x.rows);
@@ -279,10 +261,10 @@ fn plain(part: &Linear, x: &Activations) -> Vec<f32> {
 }
 
 /// Receives a group's number, a panel, a range of rows, and the rows' results for each matrix of the group.
-type Finish<'a> = &'a (dyn Fn(usize, usize, Range<usize>, &[&[Lanes<f32>]]) + Sync);
+type Finish<'a> = &'a (dyn Fn(usize, usize, Range<usize>, &mut [&mut [Lanes<f32>]]) + Sync);
 
 /// Receives a range of rows and their results for each matrix of a group.
-type FinishRows<'a> = &'a dyn Fn(Range<usize>, &[&[Lanes<f32>]]);
+type FinishRows<'a> = &'a dyn Fn(Range<usize>, &mut [&mut [Lanes<f32>]]);
 
 /// One thread's memory: unpacked weights, and the results of a panel.
 struct Bench {
@@ -332,7 +314,7 @@ fn one_panel(
             let block = &mut block[..rows.len()];
             match &part.weights.data {
                 #[cfg(target_arch = "x86_64")]
-                Packed::Int(w) if isa == Isa::Avx512Vnni && rows.len() <= super::avx512_stream::ROWS => {
+                Packed::Int(w) if isa == Isa::Avx512Vnni && rows.len() <= super::avx512_stream::ROWS_MAX => {
                     super::avx512_stream::multiply(w, panel, x, rows.start, block);
                 }
                 Packed::Int(w) => {
@@ -348,10 +330,12 @@ fn one_panel(
                 Packed::Float(w) => float::panel(isa, &mut bench.scratch, w, panel, x, rows.clone(), block),
             }
         }
-        let blocks: [&[Lanes<f32>]; 2] =
-            std::array::from_fn(|i| bench.blocks.get(i).map_or(&[][..], |block| &block[..]));
-        let cut: [&[Lanes<f32>]; 2] = blocks.map(|block| &block[..block.len().min(rows.len())]);
-        finish(rows, &cut[..group.len()]);
+        let mut blocks = bench.blocks.iter_mut().map(|block| {
+            let len = block.len().min(rows.len());
+            &mut block[..len]
+        });
+        let mut blocks = [blocks.next().unwrap_or_default(), blocks.next().unwrap_or_default()];
+        finish(rows, &mut blocks[..group.len()]);
     }
 }
 

@@ -75,6 +75,8 @@ impl Scratch {
         let records = &w.panel(panel)[units.start * record.len..units.end * record.len];
         let factor = 1.0 / w.scale_factor;
         for (u, unit) in records.chunks_exact(record.len).enumerate() {
+            // The same place of the next panel, so that memory works while this one is multiplied.
+            ahead(isa, unit, w.units * record.len);
             let (low, high) = (as_lines(&unit[..record.high]), as_lines(&unit[record.high..record.scales]));
             let weights = if w.bits == 8 {
                 view(&unit[..record.high])
@@ -147,6 +149,19 @@ fn lines(weights: &mut [Lanes<i8>]) -> &mut [Line] {
 
 fn as_lines(bytes: &[u8]) -> &[[u8; LINE]] {
     bytes.as_chunks().0
+}
+
+/// Asks for the memory `distance` bytes after `unit`, if the processor can.
+fn ahead(isa: Isa, unit: &[u8], distance: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512Vnni {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        for line in 0..unit.len() / LINE {
+            let at = unit.as_ptr().wrapping_add(distance + line * LINE);
+            // SAFETY: asking for memory touches nothing, wherever it lies.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
+        }
+    }
 }
 
 /// One unit's low and high bits to signed bytes, two registers a step.
