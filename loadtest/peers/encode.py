@@ -26,6 +26,7 @@ from common import (
 TEXTS, TOKENS = 100, 200
 BATCHES = (1, 8, 16, 32, 100)
 ATTENTIONS = ("fused", "multihead", "plain")
+# All texts in one call.
 OUR_FIGURE = "encode-100"
 GOAL = 3.0
 
@@ -47,7 +48,10 @@ def our_turn(contest: Contest) -> None:
     """One run of our command, over all texts in one call."""
     note("  riposte")
     report = contest.ours.bench("encode", "--threads", str(contest.threads), "--repeats", str(contest.repeats))
-    contest.our_rounds += [figure["samples"] for figure in report["figures"] if figure["name"] == OUR_FIGURE]
+    samples = {figure["name"]: figure["samples"] for figure in report["figures"]}
+    if OUR_FIGURE not in samples:
+        raise SystemExit(f"riposte bench encode reports {', '.join(samples)}, and not {OUR_FIGURE}")
+    contest.our_rounds.append(samples[OUR_FIGURE])
 
 
 def peer_turn(contest: Contest) -> None:
@@ -133,8 +137,8 @@ def main() -> None:
     cosine = least_cosine(contest, args.work)
     worker.close()
     best = contest.peer.best()
-    if best is None or not contest.our_rounds:
-        raise SystemExit("one side gave no figures")
+    if best is None:
+        raise SystemExit("no round was played")
     ratios = paired_ratios(contest.our_rounds, contest.peer.samples[best])
     data = {
         "peer": about,
