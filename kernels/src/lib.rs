@@ -14,6 +14,7 @@ pub mod cuda;
 mod format;
 mod isa;
 mod pool;
+pub mod peak;
 pub mod reference;
 
 pub use buffer::OutOfMemory;

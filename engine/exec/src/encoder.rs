@@ -154,6 +154,16 @@ impl Encoder {
         self.norm.weight.len()
     }
 
+    /// Weights of the layers' matrices, which each token is multiplied with.
+    pub fn layer_weights(&self) -> usize {
+        let matrices = |layer: &Layer| {
+            let others = [&layer.out, &layer.up, &layer.down];
+            let all = layer.qkv.iter().chain(others);
+            all.map(|linear| linear.weights.rows() * linear.weights.cols()).sum::<usize>()
+        };
+        self.layers.iter().map(matrices).sum()
+    }
+
     /// Tokens of a text, without markers and without the limit that `embed` puts on it.
     pub fn count_tokens(&self, text: &str) -> usize {
         self.tokenizer.encode_fast(text, false).map_or(text.len() / 4, |encoding| encoding.len())

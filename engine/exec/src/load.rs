@@ -42,6 +42,12 @@ pub struct ModelSummary {
     pub config: ModelConfig,
     /// Bytes of weights in memory.
     pub weights_bytes: usize,
+    /// Of them, bytes of the matrices that a decode step reads.
+    pub matrix_bytes: usize,
+    /// Weights of the layers' matrices, which each token is multiplied with.
+    pub layer_weights: usize,
+    /// Weights of the output matrix, which each draw is multiplied with.
+    pub output_weights: usize,
     /// Threads that compute.
     pub threads: usize,
     /// Instruction set in use.
@@ -50,6 +56,8 @@ pub struct ModelSummary {
     pub limits: RunnerLimits,
     /// Bytes of the KV pool.
     pub kv_bytes: usize,
+    /// Bits of a number in it.
+    pub kv_bits: usize,
     /// Time to load and pack.
     pub took: Duration,
 }
@@ -75,14 +83,26 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, LoadError> {
     let tokenizer =
         Tokenizer::from_gguf(&gguf.content).map_err(|error| LoadError::Tokenizer(error.to_string()))?;
     let weights = Weights::load(&gguf, &config, options)?;
-    let weights_bytes = weights.bytes();
+    let (weights_bytes, matrix_bytes) = (weights.bytes(), weights.matrix_bytes());
+    let (layer_weights, output_weights) = weights.counts();
     let compute = Compute::new(options.threads, options.isa);
     let (threads, isa) = (compute.threads(), compute.isa());
     let model = Model::new(config.clone(), weights);
     let runner = DeviceRunner::new(model, compute, options.kv_bytes, options.kv_format)?;
     let limits = runner.limits();
     let kv_bytes = limits.blocks_total * config.kv_block_bytes(options.kv_format);
-    let summary =
-        ModelSummary { config, weights_bytes, threads, isa, limits, kv_bytes, took: began.elapsed() };
+    let summary = ModelSummary {
+        config,
+        weights_bytes,
+        matrix_bytes,
+        layer_weights,
+        output_weights,
+        threads,
+        isa,
+        limits,
+        kv_bytes,
+        kv_bits: options.kv_format.bits(),
+        took: began.elapsed(),
+    };
     Ok(Loaded { runner, tokenizer, summary })
 }

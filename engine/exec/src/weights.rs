@@ -105,13 +105,26 @@ impl Weights {
 
     /// Bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
-        let matrices = |layer: &Layer| {
-            let others = [&layer.attention_out, &layer.gate, &layer.up, &layer.down];
-            layer.qkv.iter().chain(others).map(|linear| linear.weights.bytes()).sum::<usize>()
-        };
-        self.embedding.raw.bytes.len()
-            + self.output.weights.bytes()
-            + self.layers.iter().map(matrices).sum::<usize>()
+        self.embedding.raw.bytes.len() + self.matrix_bytes()
+    }
+
+    /// Bytes of the matrices: the embedding's rows are looked up, not multiplied.
+    pub(crate) fn matrix_bytes(&self) -> usize {
+        let layers = self.layers.iter().flat_map(Layer::matrices);
+        layers.chain([&self.output.weights]).map(Matrix::bytes).sum()
+    }
+
+    /// Numbers of weights: of the layers' matrices, and of the output's.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let count = |matrix: &Matrix| matrix.rows() * matrix.cols();
+        (self.layers.iter().flat_map(Layer::matrices).map(count).sum(), count(&self.output.weights))
+    }
+}
+
+impl Layer {
+    fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        let others = [&self.attention_out, &self.gate, &self.up, &self.down];
+        self.qkv.iter().chain(others).map(|linear| &linear.weights)
     }
 }
 

@@ -5,8 +5,8 @@
 //! joined in order. So its result depends on its own blocks alone, not on the chunk that it came in, on the batch, or on
 //! who computed which span: a long context of few queries is shared among the threads span by span.
 
-use super::dots::{self, BLOCKS, CHUNK, QUERIES};
-use super::kv::{BLOCK, HeadBlock, KvLayer, inverse, norm, rounded};
+use super::dots::{self, BLOCKS, CHUNK, Chunk, QUERIES};
+use super::kv::{BLOCK, KvLayer, inverse, norm, rounded};
 use super::softmax::{Scales, Softmax, join};
 use super::{Compute, vectorised};
 use crate::Isa;
@@ -19,7 +19,11 @@ use std::ops::Range;
 const TILE: usize = 8 * QUERIES;
 
 /// Positions that are summed apart.
-const SPAN: usize = 8 * CHUNK;
+const SPAN: usize = 4 * CHUNK;
+
+/// Up to so many queries of a KV head, a row's KV heads are one item: a block's keys and values of all heads lie one after
+/// another, and memory is fastest when it is read in long runs.
+const NARROW: usize = 16;
 
 /// Items for each thread below which long contexts are shared among threads.
 const ITEMS_PER_THREAD: usize = 4;
@@ -39,15 +43,33 @@ pub struct QueryRow<'a> {
     pub causal: bool,
 }
 
-/// Some queries of one row and KV head, over some of its spans.
+/// Some queries of one row and some KV heads, over some of its spans.
+#[derive(Clone)]
 struct Item {
     row: usize,
-    head: usize,
-    /// Of the row's queries for this KV head, token by token and in it head by head.
+    /// KV heads.
+    heads: Range<usize>,
+    /// Of the row's queries for each KV head, token by token and in it head by head.
     queries: Range<usize>,
     spans: Range<usize>,
-    /// Where the spans' sums go when others compute the rest; see [`Item::partial`].
+    /// Where the spans' sums go when others compute the rest.
     partial: Option<usize>,
+}
+
+impl Item {
+    /// Softmaxes that it keeps: one for each KV head and query.
+    fn states(&self) -> usize {
+        self.heads.len() * self.queries.len()
+    }
+
+    /// Its KV heads and queries, in the order of their states.
+    fn each(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.heads.clone().flat_map(|head| self.queries.clone().map(move |query| (head, query)))
+    }
+
+    fn work(&self) -> usize {
+        self.states() * self.spans.len()
+    }
 }
 
 /// `out = softmax(q k / sqrt(head_dim)) v` for every row. `q` holds rows of `width` numbers that begin with
@@ -94,14 +116,14 @@ struct Call<'a> {
 /// One thread's memory for an item.
 #[derive(Default)]
 struct Tile {
-    /// `[query][padded dim]` and the worth of a step, with 1 / sqrt(dim) in it.
+    /// `[KV head][query][padded dim]` and the worth of a step, with 1 / sqrt(dim) in it.
     q: Vec<i16>,
     q_scales: Vec<f32>,
     /// Positions that each query sees.
     limits: Vec<usize>,
     /// `[query][padded dim]`: the integer sums of one chunk.
     sums: Vec<i32>,
-    /// Sums of a span, and of all spans so far.
+    /// Sums of a span, and of all spans so far, `[KV head][query]`.
     span: Softmax,
     total: Softmax,
 }
@@ -127,47 +149,61 @@ impl<'a> Call<'a> {
 
     /// The work, longest first so that threads end together, and the numbers that partial sums take.
     fn items(&self, threads: usize) -> (Vec<Item>, usize) {
+        let heads = self.kv.shape.kv_heads;
+        // Enough work for all threads? A narrow row is one item, and then its spans are.
+        let enough = threads * ITEMS_PER_THREAD;
+        let spans_of = |row: &QueryRow<'_>| (row.start + row.tokens).div_ceil(SPAN);
+        let whole = self.rows.len() >= enough || self.rows.iter().map(spans_of).sum::<usize>() >= enough;
         let mut tiles = Vec::new();
         for (r, row) in self.rows.iter().enumerate() {
             let queries = row.tokens * self.group();
+            let step = if queries <= NARROW && whole { heads } else { 1 };
             for from in (0..queries).step_by(TILE) {
                 let queries = from..queries.min(from + TILE);
-                let spans = self.limit(row, queries.end - 1).div_ceil(SPAN);
-                tiles.extend((0..self.kv.shape.kv_heads).map(|head| (r, head, queries.clone(), spans)));
+                let spans = 0..self.limit(row, queries.end - 1).div_ceil(SPAN);
+                tiles.extend((0..heads).step_by(step).map(|head| Item {
+                    row: r,
+                    heads: head..head + step,
+                    queries: queries.clone(),
+                    spans: spans.clone(),
+                    partial: None,
+                }));
             }
         }
-        let share = tiles.len() < threads * ITEMS_PER_THREAD && threads > 1;
-        let (mut items, mut partials) = (Vec::with_capacity(tiles.len()), 0);
-        for (row, head, queries, spans) in tiles {
-            if !share || spans == 1 {
-                items.push(Item { row, head, queries, spans: 0..spans, partial: None });
+        if tiles.len() >= enough || threads == 1 {
+            tiles.sort_by_key(|item| std::cmp::Reverse(item.work()));
+            return (tiles, 0);
+        }
+        let (mut items, mut partials) = (Vec::new(), 0);
+        for tile in tiles {
+            if tile.spans.len() == 1 {
+                items.push(tile);
                 continue;
             }
-            for span in 0..spans {
+            for span in tile.spans.clone() {
                 let partial = Some(partials);
-                partials += Softmax::numbers(queries.len(), self.kv.shape.padded());
-                items.push(Item { row, head, queries: queries.clone(), spans: span..span + 1, partial });
+                partials += Softmax::numbers(tile.states(), self.kv.shape.padded());
+                items.push(Item { spans: span..span + 1, partial, ..tile.clone() });
             }
         }
         // Stable, so that the spans of one tile stay in order.
-        items.sort_by_key(|item| std::cmp::Reverse(item.spans.len() * item.queries.len()));
+        items.sort_by_key(|item| std::cmp::Reverse(item.work()));
         (items, partials)
     }
 
     fn run(&self, item: &Item, tile: &mut Tile, partials: &Shards<f32>) {
         let (row, padded) = (&self.rows[item.row], self.kv.shape.padded());
-        let count = item.queries.len();
         self.load_queries(row, item, tile);
-        tile.total.clear(count, padded);
+        tile.total.clear(item.states(), padded);
         for span in item.spans.clone() {
-            tile.span.clear(count, padded);
+            tile.span.clear(item.states(), padded);
             let end = self.limit(row, item.queries.end - 1).min((span + 1) * SPAN);
             for from in (span * SPAN..end).step_by(CHUNK) {
                 self.chunk(row, item, from, tile);
             }
             if let Some(at) = item.partial {
                 // SAFETY: one item owns each part of the sums.
-                tile.span.write(unsafe { partials.part(at, Softmax::numbers(count, padded)) });
+                tile.span.write(unsafe { partials.part(at, Softmax::numbers(item.states(), padded)) });
                 return;
             }
             join(self.isa, &mut tile.total, &tile.span);
@@ -178,12 +214,12 @@ impl<'a> Call<'a> {
     fn load_queries(&self, row: &QueryRow<'_>, item: &Item, tile: &mut Tile) {
         let (dim, padded) = (self.kv.shape.head_dim, self.kv.shape.padded());
         tile.q.clear();
-        tile.q.resize(item.queries.len() * padded, 0);
+        tile.q.resize(item.states() * padded, 0);
         tile.q_scales.clear();
         tile.limits.clear();
         tile.limits.extend(item.queries.clone().map(|query| self.limit(row, query)));
-        for (query, to) in item.queries.clone().zip(tile.q.chunks_exact_mut(padded)) {
-            let (token, head) = self.place(row, item.head, query);
+        for ((kv_head, query), to) in item.each().zip(tile.q.chunks_exact_mut(padded)) {
+            let (token, head) = self.place(row, kv_head, query);
             let q = &self.q[token * self.width + head * dim..][..dim];
             let mut size = 0.0;
             let (isa, out) = (self.isa, &mut size);
@@ -203,59 +239,66 @@ impl<'a> Call<'a> {
 
     /// The positions from `from` on, of one chunk.
     fn chunk(&self, row: &QueryRow<'_>, item: &Item, from: usize, tile: &mut Tile) {
-        let (padded, format) = (self.kv.shape.padded(), self.kv.format);
+        let (padded, first) = (self.kv.shape.padded(), from / BLOCK);
         // Past the end of the table stands its last block, whose scores are masked.
-        let chunk: [HeadBlock<'a>; BLOCKS] = std::array::from_fn(|b| {
-            self.kv.head(row.blocks[(from / BLOCK + b).min(row.blocks.len() - 1)], item.head)
-        });
+        let block = |b: usize| row.blocks[(first + b).min(row.blocks.len() - 1)];
+        // Queries are in order of their position, so those that see nothing here come first.
+        let unseeing = tile.limits.partition_point(|limit| *limit <= from);
+        tile.sums.resize(QUERIES * padded, 0);
+        let blocks = |first: usize, head| std::array::from_fn(|b| self.kv.head(block(first + b), head));
+        let narrow = item.queries.len() <= NARROW;
+        for (h, head) in item.heads.clone().enumerate() {
+            // Few queries wait for memory: what comes next is asked for while this is multiplied.
+            let next = match head + 1 {
+                _ if !narrow => blocks(0, head),
+                next if next < item.heads.end => blocks(0, next),
+                _ => blocks(BLOCKS, item.heads.start),
+            };
+            let chunk = Chunk { blocks: blocks(0, head), next };
+            self.head(tile, &chunk, from, (h * item.queries.len(), unseeing..item.queries.len()));
+        }
+    }
+
+    /// One KV head's part of a chunk, for the queries whose states begin at `base`.
+    fn head(
+        &self,
+        tile: &mut Tile,
+        chunk: &Chunk<'a>,
+        from: usize,
+        (base, queries): (usize, Range<usize>),
+    ) {
+        let (isa, format, padded) = (self.isa, self.kv.format, self.kv.shape.padded());
         let mut scales = Scales { keys: [0.0; CHUNK], values: [0.0; CHUNK] };
-        for (b, block) in chunk.iter().enumerate() {
+        for (b, block) in chunk.blocks.iter().enumerate() {
             scales.keys[b * BLOCK..(b + 1) * BLOCK].copy_from_slice(block.key_scales);
             scales.values[b * BLOCK..(b + 1) * BLOCK].copy_from_slice(block.value_scales);
         }
-        // Queries are in order of their position, so those that see nothing here come first.
-        let unseeing = tile.limits.partition_point(|limit| *limit <= from);
-        let count = item.queries.len();
         let (mut dots, mut weights) = ([[0i32; CHUNK]; QUERIES], [[0i16; CHUNK]; QUERIES]);
-        let mut sums = std::mem::take(&mut tile.sums);
-        sums.resize(QUERIES * padded, 0);
-        for at in (unseeing..count).step_by(QUERIES) {
-            let n = QUERIES.min(count - at);
-            dots::scores(
-                self.isa,
-                format,
-                &tile.q[at * padded..(at + n) * padded],
-                padded,
-                &chunk,
-                &mut dots[..n],
-            );
+        for at in queries.clone().step_by(QUERIES) {
+            let n = QUERIES.min(queries.end - at);
+            let q = &tile.q[(base + at) * padded..(base + at + n) * padded];
+            dots::scores(isa, format, q, padded, chunk, &mut dots[..n]);
             for i in 0..n {
                 let seen = tile.limits[at + i].saturating_sub(from).min(CHUNK);
-                tile.span.weigh(
-                    self.isa,
-                    at + i,
-                    (&dots[i], tile.q_scales[at + i]),
-                    &scales,
-                    seen,
-                    &mut weights[i],
-                );
+                let query = base + at + i;
+                let dots = (&dots[i], tile.q_scales[query]);
+                tile.span.weigh(isa, query, dots, &scales, seen, &mut weights[i]);
             }
-            let sums = &mut sums[..n * padded];
-            dots::mix(self.isa, format, &weights[..n], padded, &chunk, sums);
+            let sums = &mut tile.sums[..n * padded];
+            dots::mix(isa, format, &weights[..n], padded, chunk, sums);
             for (i, sums) in sums.chunks_exact(padded).enumerate() {
-                tile.span.add(self.isa, at + i, sums);
+                tile.span.add(isa, base + at + i, sums);
             }
         }
-        tile.sums = sums;
     }
 
     fn store(&self, row: &QueryRow<'_>, item: &Item, total: &Softmax) {
         let (dim, heads) = (self.kv.shape.head_dim, self.kv.shape.heads);
-        for (i, query) in item.queries.clone().enumerate() {
-            let (token, head) = self.place(row, item.head, query);
+        for (state, (kv_head, query)) in item.each().enumerate() {
+            let (token, head) = self.place(row, kv_head, query);
             // SAFETY: one item owns a (token, head), and each is written once.
             let out = unsafe { self.out.part((token * heads + head) * dim, dim) };
-            total.read(i, out);
+            total.read(state, out);
         }
     }
 
@@ -265,7 +308,7 @@ impl<'a> Call<'a> {
         let (mut total, mut span) = (Softmax::default(), Softmax::default());
         for item in items {
             let Some(at) = item.partial else { continue };
-            let (row, count) = (&self.rows[item.row], item.queries.len());
+            let (row, count) = (&self.rows[item.row], item.states());
             if item.spans.start == 0 {
                 total.clear(count, padded);
             }

@@ -5,7 +5,7 @@
 
 use super::kv::{BLOCK, HeadBlock, KvFormat};
 use super::pack::LANES;
-use super::vectorised;
+use super::{ask, vectorised};
 use crate::Isa;
 use crate::buffer::view;
 
@@ -14,6 +14,13 @@ pub(crate) const BLOCKS: usize = 4;
 
 /// Positions of a chunk.
 pub(crate) const CHUNK: usize = BLOCKS * BLOCK;
+
+/// Some blocks' keys and values, and those that come next, which are asked for on the way.
+#[derive(Clone, Copy)]
+pub(crate) struct Chunk<'a> {
+    pub(crate) blocks: [HeadBlock<'a>; BLOCKS],
+    pub(crate) next: [HeadBlock<'a>; BLOCKS],
+}
 
 /// Queries of a full tile: their sums and the operands fill the registers.
 pub(crate) const QUERIES: usize = 6;
@@ -25,17 +32,17 @@ pub(crate) fn scores(
     format: KvFormat,
     q: &[i16],
     padded: usize,
-    chunk: &[HeadBlock<'_>; BLOCKS],
+    chunk: &Chunk<'_>,
     out: &mut [[i32; CHUNK]],
 ) {
     let len = BLOCK * padded * format.bytes();
-    assert!(q.len() == out.len() * padded && chunk.iter().all(|block| block.keys.len() == len));
+    assert!(q.len() == out.len() * padded && chunk.blocks.iter().all(|block| block.keys.len() == len));
     #[cfg(target_arch = "x86_64")]
     if isa == Isa::Avx512Vnni {
         return avx512::scores(format, q, padded, chunk, out);
     }
     for (q, out) in q.chunks_exact(padded).zip(out) {
-        for (block, out) in chunk.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
+        for (block, out) in chunk.blocks.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
             *out = [0; BLOCK];
             match format {
                 KvFormat::Bits16 => pairs(isa, q, view::<i16>(block.keys), out),
@@ -51,18 +58,18 @@ pub(crate) fn mix(
     format: KvFormat,
     w: &[[i16; CHUNK]],
     padded: usize,
-    chunk: &[HeadBlock<'_>; BLOCKS],
+    chunk: &Chunk<'_>,
     out: &mut [i32],
 ) {
     let len = BLOCK * padded * format.bytes();
-    assert!(out.len() == w.len() * padded && chunk.iter().all(|block| block.values.len() == len));
+    assert!(out.len() == w.len() * padded && chunk.blocks.iter().all(|block| block.values.len() == len));
     #[cfg(target_arch = "x86_64")]
     if isa == Isa::Avx512Vnni {
         return avx512::mix(format, w, padded, chunk, out);
     }
     for (w, out) in w.iter().zip(out.chunks_exact_mut(padded)) {
         out.fill(0);
-        for (block, w) in chunk.iter().zip(w.as_chunks::<BLOCK>().0) {
+        for (block, w) in chunk.blocks.iter().zip(w.as_chunks::<BLOCK>().0) {
             // 16 dimensions at a time, of all pairs of positions.
             for (at, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
                 for pair in 0..BLOCK / 2 {
@@ -113,33 +120,34 @@ fn pairs8(isa: Isa, x: &[i16], y: &[i8], out: &mut [i32; LANES]) {
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     //! With AVX-512 VNNI: one instruction multiplies 32 pairs and adds each two.
-    use super::{BLOCK, BLOCKS, CHUNK, HeadBlock, KvFormat, LANES, QUERIES};
+    use super::{BLOCK, BLOCKS, CHUNK, Chunk, KvFormat, LANES, QUERIES, ask};
     use std::arch::x86_64::*;
 
     pub(super) fn scores(
         format: KvFormat,
         q: &[i16],
         padded: usize,
-        chunk: &[HeadBlock<'_>; BLOCKS],
+        chunk: &Chunk<'_>,
         out: &mut [[i32; CHUNK]],
     ) {
-        let keys = chunk.map(|block| block.keys.as_ptr());
+        let keys = chunk.blocks.map(|block| block.keys.as_ptr());
+        let next = chunk.next.map(|block| block.keys.as_ptr());
         for (q, out) in q.chunks(QUERIES * padded).zip(out.chunks_mut(QUERIES)) {
             // SAFETY: only called where the processor has these instructions; lengths are asserted by the caller.
             unsafe {
                 match (out.len(), format) {
-                    (6, KvFormat::Bits16) => score::<6, false>(q, padded, keys, out),
-                    (5, KvFormat::Bits16) => score::<5, false>(q, padded, keys, out),
-                    (4, KvFormat::Bits16) => score::<4, false>(q, padded, keys, out),
-                    (3, KvFormat::Bits16) => score::<3, false>(q, padded, keys, out),
-                    (2, KvFormat::Bits16) => score::<2, false>(q, padded, keys, out),
-                    (_, KvFormat::Bits16) => score::<1, false>(q, padded, keys, out),
-                    (6, KvFormat::Bits8) => score::<6, true>(q, padded, keys, out),
-                    (5, KvFormat::Bits8) => score::<5, true>(q, padded, keys, out),
-                    (4, KvFormat::Bits8) => score::<4, true>(q, padded, keys, out),
-                    (3, KvFormat::Bits8) => score::<3, true>(q, padded, keys, out),
-                    (2, KvFormat::Bits8) => score::<2, true>(q, padded, keys, out),
-                    (_, KvFormat::Bits8) => score::<1, true>(q, padded, keys, out),
+                    (6, KvFormat::Bits16) => score::<6, false>(q, padded, (keys, next), out),
+                    (5, KvFormat::Bits16) => score::<5, false>(q, padded, (keys, next), out),
+                    (4, KvFormat::Bits16) => score::<4, false>(q, padded, (keys, next), out),
+                    (3, KvFormat::Bits16) => score::<3, false>(q, padded, (keys, next), out),
+                    (2, KvFormat::Bits16) => score::<2, false>(q, padded, (keys, next), out),
+                    (_, KvFormat::Bits16) => score::<1, false>(q, padded, (keys, next), out),
+                    (6, KvFormat::Bits8) => score::<6, true>(q, padded, (keys, next), out),
+                    (5, KvFormat::Bits8) => score::<5, true>(q, padded, (keys, next), out),
+                    (4, KvFormat::Bits8) => score::<4, true>(q, padded, (keys, next), out),
+                    (3, KvFormat::Bits8) => score::<3, true>(q, padded, (keys, next), out),
+                    (2, KvFormat::Bits8) => score::<2, true>(q, padded, (keys, next), out),
+                    (_, KvFormat::Bits8) => score::<1, true>(q, padded, (keys, next), out),
                 }
             }
         }
@@ -163,7 +171,7 @@ mod avx512 {
     fn score<const R: usize, const EIGHT: bool>(
         q: &[i16],
         padded: usize,
-        keys: [*const u8; BLOCKS],
+        (keys, next): ([*const u8; BLOCKS], [*const u8; BLOCKS]),
         out: &mut [[i32; CHUNK]],
     ) {
         let mut sums = [[_mm512_setzero_si512(); BLOCKS]; R];
@@ -172,6 +180,7 @@ mod avx512 {
             let mut key = [_mm512_setzero_si512(); BLOCKS];
             for b in 0..BLOCKS {
                 key[b] = load::<EIGHT>(keys[b], pair);
+                ask(next[b].wrapping_add(pair * if EIGHT { 32 } else { 64 }));
             }
             for r in 0..R {
                 // SAFETY: R queries of `padded` elements, as the caller asserted.
@@ -194,26 +203,32 @@ mod avx512 {
         format: KvFormat,
         w: &[[i16; CHUNK]],
         padded: usize,
-        chunk: &[HeadBlock<'_>; BLOCKS],
+        chunk: &Chunk<'_>,
         out: &mut [i32],
     ) {
-        let values = chunk.map(|block| block.values.as_ptr());
+        let values = chunk.blocks.map(|block| block.values.as_ptr());
+        let next = chunk.next.map(|block| block.values.as_ptr());
+        // Scales stand behind the values.
+        for block in &chunk.next {
+            ask(block.key_scales.as_ptr());
+            ask(block.value_scales.as_ptr());
+        }
         for (w, out) in w.chunks(QUERIES).zip(out.chunks_mut(QUERIES * padded)) {
             // SAFETY: only called where the processor has these instructions; lengths are asserted by the caller.
             unsafe {
                 match (w.len(), format) {
-                    (6, KvFormat::Bits16) => by_width::<6, false>(w, padded, values, out),
-                    (5, KvFormat::Bits16) => by_width::<5, false>(w, padded, values, out),
-                    (4, KvFormat::Bits16) => by_width::<4, false>(w, padded, values, out),
-                    (3, KvFormat::Bits16) => by_width::<3, false>(w, padded, values, out),
-                    (2, KvFormat::Bits16) => by_width::<2, false>(w, padded, values, out),
-                    (_, KvFormat::Bits16) => by_width::<1, false>(w, padded, values, out),
-                    (6, KvFormat::Bits8) => by_width::<6, true>(w, padded, values, out),
-                    (5, KvFormat::Bits8) => by_width::<5, true>(w, padded, values, out),
-                    (4, KvFormat::Bits8) => by_width::<4, true>(w, padded, values, out),
-                    (3, KvFormat::Bits8) => by_width::<3, true>(w, padded, values, out),
-                    (2, KvFormat::Bits8) => by_width::<2, true>(w, padded, values, out),
-                    (_, KvFormat::Bits8) => by_width::<1, true>(w, padded, values, out),
+                    (6, KvFormat::Bits16) => by_width::<6, false>(w, padded, (values, next), out),
+                    (5, KvFormat::Bits16) => by_width::<5, false>(w, padded, (values, next), out),
+                    (4, KvFormat::Bits16) => by_width::<4, false>(w, padded, (values, next), out),
+                    (3, KvFormat::Bits16) => by_width::<3, false>(w, padded, (values, next), out),
+                    (2, KvFormat::Bits16) => by_width::<2, false>(w, padded, (values, next), out),
+                    (_, KvFormat::Bits16) => by_width::<1, false>(w, padded, (values, next), out),
+                    (6, KvFormat::Bits8) => by_width::<6, true>(w, padded, (values, next), out),
+                    (5, KvFormat::Bits8) => by_width::<5, true>(w, padded, (values, next), out),
+                    (4, KvFormat::Bits8) => by_width::<4, true>(w, padded, (values, next), out),
+                    (3, KvFormat::Bits8) => by_width::<3, true>(w, padded, (values, next), out),
+                    (2, KvFormat::Bits8) => by_width::<2, true>(w, padded, (values, next), out),
+                    (_, KvFormat::Bits8) => by_width::<1, true>(w, padded, (values, next), out),
                 }
             }
         }
@@ -223,15 +238,15 @@ mod avx512 {
     fn by_width<const R: usize, const EIGHT: bool>(
         w: &[[i16; CHUNK]],
         padded: usize,
-        values: [*const u8; BLOCKS],
+        (values, next): ([*const u8; BLOCKS], [*const u8; BLOCKS]),
         out: &mut [i32],
     ) {
         let mut from = 0;
         while from < padded / LANES {
             from += match padded / LANES - from {
-                4.. => some::<R, 4, EIGHT>(w, padded, values, from, out),
-                2.. => some::<R, 2, EIGHT>(w, padded, values, from, out),
-                _ => some::<R, 1, EIGHT>(w, padded, values, from, out),
+                4.. => some::<R, 4, EIGHT>(w, padded, (values, next), from, out),
+                2.. => some::<R, 2, EIGHT>(w, padded, (values, next), from, out),
+                _ => some::<R, 1, EIGHT>(w, padded, (values, next), from, out),
             };
         }
     }
@@ -242,16 +257,18 @@ mod avx512 {
     fn some<const R: usize, const N: usize, const EIGHT: bool>(
         w: &[[i16; CHUNK]],
         padded: usize,
-        values: [*const u8; BLOCKS],
+        (values, next): ([*const u8; BLOCKS], [*const u8; BLOCKS]),
         from: usize,
         out: &mut [i32],
     ) -> usize {
         let mut sums = [[_mm512_setzero_si512(); N]; R];
-        for (b, values) in values.into_iter().enumerate() {
+        for (b, (values, next)) in values.into_iter().zip(next).enumerate() {
             for pair in 0..BLOCK / 2 {
                 let mut value = [_mm512_setzero_si512(); N];
                 for n in 0..N {
-                    value[n] = load::<EIGHT>(values, pair * (padded / LANES) + from + n);
+                    let at = pair * (padded / LANES) + from + n;
+                    value[n] = load::<EIGHT>(values, at);
+                    ask(next.wrapping_add(at * if EIGHT { 32 } else { 64 }));
                 }
                 for r in 0..R {
                     // SAFETY: a pair of a row's 64 elements.

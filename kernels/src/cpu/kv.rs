@@ -58,6 +58,11 @@ impl KvFormat {
         }
     }
 
+    /// Bits of an element.
+    pub fn bits(self) -> usize {
+        8 * self.bytes()
+    }
+
     /// Bytes of a block of 16 positions in one layer.
     pub fn block_bytes(self, shape: AttentionShape) -> usize {
         shape.kv_heads * self.head_bytes(shape)

@@ -81,6 +81,9 @@ pub struct ModelArgs {
     /// Memory for the KV cache, in MiB [default: 512]
     #[arg(long, value_name = "MIB")]
     pub kv_mib: Option<u32>,
+    /// Bits of a number in the KV cache: 16, or 8 for half the memory and a little less precision [default: 16]
+    #[arg(long, value_name = "BITS")]
+    pub kv_bits: Option<u32>,
 }
 
 /// `riposte demo`
@@ -156,6 +159,28 @@ pub enum EvalCommand {
     Answers(SquadArgs),
     /// Ask the demo the questions of JSONL files and write a report to be judged by reading
     Handbook(HandbookArgs),
+    /// Score a text with the packed weights, and with the same weights in f32
+    Perplexity(PerplexityArgs),
+}
+
+/// `riposte eval perplexity`
+#[derive(Debug, Args)]
+pub struct PerplexityArgs {
+    /// The text, UTF-8
+    #[arg(long, value_name = "FILE")]
+    pub text: PathBuf,
+    /// Score at most this many tokens of it
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Tokens of a window; each begins with an empty context, and its second half is scored
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(16..).map(usize::from))]
+    pub window: usize,
+    /// Write the figures to this file, as JSON; `-` prints them instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
 }
 
 /// `riposte eval answers`
@@ -195,8 +220,49 @@ pub struct HandbookArgs {
 /// `riposte bench`
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
+    /// Prefill and decode of the model's steps alone, as shares of what this machine can do
+    Engine(EngineArgs),
+    /// Passages embedded per second, many at once against one at a time
+    Encode(EncodeArgs),
     /// Each policy of the scheduler beside its alternative, on the model, in turn
     Scheduling(SchedulingArgs),
+}
+
+/// `riposte bench engine`
+#[derive(Debug, Args)]
+pub struct EngineArgs {
+    /// Measure only this figure, such as prefill-512, decode-8 or depth-4096; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
+    /// Samples of each figure
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..).map(usize::from))]
+    pub repeats: usize,
+    /// Write the figures to this file, as JSON; `-` prints them instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+/// `riposte bench encode`
+#[derive(Debug, Args)]
+pub struct EncodeArgs {
+    /// Samples of each figure
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..).map(usize::from))]
+    pub repeats: usize,
+    /// Threads that compute [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u32>,
+    /// Embed the lines of this file [default: 100 texts of 200 tokens from the handbook]
+    #[arg(long, value_name = "FILE")]
+    pub texts: Option<PathBuf>,
+    /// Write the vectors to this file, one JSON array in each line
+    #[arg(long, value_name = "FILE")]
+    pub vectors: Option<PathBuf>,
+    /// Write the figures to this file, as JSON; `-` prints them instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// `riposte bench scheduling`
@@ -378,13 +444,20 @@ impl Cli {
             Command::Index(args) => (None, args.data.as_ref(), None),
             Command::Eval(EvalCommand::Answers(args)) => (None, None, Some(&args.model)),
             Command::Eval(EvalCommand::Handbook(args)) => (None, None, Some(&args.model)),
+            Command::Eval(EvalCommand::Perplexity(args)) => (None, None, Some(&args.model)),
             Command::Bench(BenchCommand::Scheduling(args)) => (None, None, Some(&args.model)),
-            Command::Models(_) | Command::Config(_) | Command::Loadtest(_) | Command::Simulate(_) => {
+            Command::Bench(BenchCommand::Engine(args)) => (None, None, Some(&args.model)),
+            Command::Bench(BenchCommand::Encode(_))
+            | Command::Models(_)
+            | Command::Config(_) | Command::Loadtest(_) | Command::Simulate(_) => {
                 (None, None, None)
             }
         };
         if let Command::Demo(args) = &self.command {
             set("--data", "demo.data", path(args.data.as_ref()));
+        }
+        if let Command::Bench(BenchCommand::Encode(args)) = &self.command {
+            set("--threads", "embedder.threads", args.threads.map(Value::from));
         }
         set("--listen", "server.listen", listen.cloned().map(Value::from));
         set("--data", "index.data", path(data));
@@ -392,6 +465,7 @@ impl Cli {
             set("--model", "model.name", model.model.clone().map(Value::from));
             set("--threads", "model.threads", model.threads.map(Value::from));
             set("--kv-mib", "model.kv_mib", model.kv_mib.map(Value::from));
+            set("--kv-bits", "model.kv_bits", model.kv_bits.map(Value::from));
         }
         found
     }

@@ -11,7 +11,7 @@ use budgets::{Clock, SystemClock};
 use engine::{Engine, EngineModel};
 use exec::{Encoder, LoadOptions, ModelSummary};
 use index::{Embed, Index};
-use kernels::Isa;
+use kernels::{Isa, KvFormat};
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,11 +59,18 @@ pub fn service(config: &Config, data: &Path, embed: Arc<dyn Embed>) -> Result<Se
 /// # Errors
 /// When it is missing or cannot be loaded.
 pub fn embedder(config: &Config) -> Result<Arc<dyn Embed>, Failure> {
+    let id = fetch::embedder(config)?.id;
+    Ok(Arc::new(ModelEmbed { id, encoder: encoder(config)? }))
+}
+
+/// The embedding model alone.
+///
+/// # Errors
+/// As [`embedder`].
+pub fn encoder(config: &Config) -> Result<Encoder, Failure> {
     let files = fetch::embedder(config)?;
     let threads = threads(config.embedder.threads);
-    let encoder =
-        Encoder::load(&files.weights, &files.tokenizer, threads, Isa::detect()).map_err(Failure::new)?;
-    Ok(Arc::new(ModelEmbed { id: files.id, encoder }))
+    Encoder::load(&files.weights, &files.tokenizer, threads, Isa::detect()).map_err(Failure::new)
 }
 
 /// The language model, fetched when it is not in the cache.
@@ -71,13 +78,26 @@ pub fn embedder(config: &Config) -> Result<Arc<dyn Embed>, Failure> {
 /// # Errors
 /// When it is missing or cannot be loaded.
 pub fn language_model(config: &Config) -> Result<(EngineModel, ModelSummary), Failure> {
-    let file = fetch::language_model(config)?;
-    let kv_bytes = config.model.kv_mib.saturating_mul(1 << 20);
-    let options = LoadOptions::new(threads(config.model.threads), kv_bytes);
-    let loaded = exec::load(&file.weights, &options).map_err(Failure::new)?;
+    let loaded = load_model(config, config.model.kv_mib.saturating_mul(1 << 20))?;
     let codec = Arc::new(ModelCodec(loaded.tokenizer));
     let calibration = Duration::from_millis(config.engine.calibration_ms);
-    Ok((EngineModel { id: file.id, runner: Box::new(loaded.runner), codec, calibration }, loaded.summary))
+    let id = fetch::language_model(config)?.id;
+    Ok((EngineModel { id, runner: Box::new(loaded.runner), codec, calibration }, loaded.summary))
+}
+
+/// The language model alone, with `kv_bytes` of memory for keys and values.
+///
+/// # Errors
+/// As [`language_model`].
+pub fn load_model(config: &Config, kv_bytes: usize) -> Result<exec::Loaded, Failure> {
+    let file = fetch::language_model(config)?;
+    exec::load(&file.weights, &load_options(config, kv_bytes)).map_err(Failure::new)
+}
+
+/// How the configuration wants the language model loaded.
+pub fn load_options(config: &Config, kv_bytes: usize) -> LoadOptions {
+    let kv_format = if config.model.kv_bits == 8 { KvFormat::Bits8 } else { KvFormat::Bits16 };
+    LoadOptions { kv_format, ..LoadOptions::new(threads(config.model.threads), kv_bytes) }
 }
 
 /// What the HTTP API stands on; the page offers `sample_questions` before the first question is asked.
@@ -96,7 +116,8 @@ pub fn api_state(service: &Service, config: &Config, sample_questions: &[String]
 }
 
 /// The configured number of threads, or one per core.
-fn threads(configured: usize) -> usize {
+/// Threads that compute: as configured, or one per core.
+pub fn threads(configured: usize) -> usize {
     match configured {
         0 => std::thread::available_parallelism().map_or(1, NonZero::get),
         threads => threads,

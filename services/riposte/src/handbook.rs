@@ -54,6 +54,15 @@ pub fn pages(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     pages.into_iter().map(copy).collect()
 }
 
+/// The text of all pages, in order.
+pub fn text() -> String {
+    let mut names: Vec<_> =
+        Pages::iter().filter(|name| name.ends_with(".md") && name.as_ref() != CONTENTS).collect();
+    names.sort();
+    let pages = names.iter().filter_map(|name| Pages::get(name));
+    pages.map(|page| String::from_utf8_lossy(&page.data).into_owned()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -210,6 +210,7 @@ fn check(config: &Config) -> Result<(), ConfigError> {
     let rules = [
         (!config.model.name.is_empty(), "model.name must not be empty"),
         (config.model.kv_mib >= 1, "model.kv_mib must be at least 1"),
+        (matches!(config.model.kv_bits, 8 | 16), "model.kv_bits must be 16 or 8"),
         (config.model.threads <= THREADS_MAX, "model.threads must be at most 1024"),
         (config.embedder.threads <= THREADS_MAX, "embedder.threads must be at most 1024"),
         (

@@ -69,11 +69,13 @@ pub struct Model {
     pub threads: usize,
     /// Memory for the KV blocks.
     pub kv_mib: usize,
+    /// Bits of a number in them: 16, or 8.
+    pub kv_bits: u8,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        Self { name: "qwen2.5-coder-0.5b-instruct".to_string(), threads: 0, kv_mib: 512 }
+        Self { name: "qwen2.5-coder-0.5b-instruct".to_string(), threads: 0, kv_mib: 512, kv_bits: 16 }
     }
 }
 

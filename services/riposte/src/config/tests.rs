@@ -39,7 +39,7 @@ fn the_later_layer_wins_key_by_key() {
     let text = "[model]\nname = 'file'\nthreads = 1\nkv_mib = 11";
     let env = [("RIPOSTE_MODEL_NAME", "env"), ("RIPOSTE_MODEL_KV_MIB", "22"), ("HOME", "/h")];
     let config = resolve(text, &env, &[flag("model.name", "flag")]).unwrap().config;
-    assert_eq!(config.model, Model { name: "flag".into(), threads: 1, kv_mib: 22 });
+    assert_eq!(config.model, Model { name: "flag".into(), threads: 1, kv_mib: 22, kv_bits: 16 });
 }
 
 #[test]

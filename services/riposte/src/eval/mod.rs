@@ -2,5 +2,6 @@
 
 pub mod answers;
 pub mod handbook;
+pub mod perplexity;
 mod score;
 mod squad;
