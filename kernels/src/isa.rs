@@ -9,8 +9,12 @@ pub enum Isa {
     Reference,
     /// Plain Rust, quantised activations.
     Portable,
+    /// aarch64 with the dot product of ARMv8.2.
+    Neon,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
+    /// The same and AVX-VNNI.
+    AvxVnni,
     /// x86-64 with AVX-512 F, BW, VL and VNNI.
     Avx512Vnni,
 }
@@ -31,6 +35,9 @@ impl Isa {
                 && is_x86_feature_detected!("f16c")
             {
                 found.push(Isa::Avx2);
+                if is_x86_feature_detected!("avxvnni") {
+                    found.push(Isa::AvxVnni);
+                }
                 if is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512vl")
@@ -39,6 +46,10 @@ impl Isa {
                     found.push(Isa::Avx512Vnni);
                 }
             }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if std::arch::is_aarch64_feature_detected!("dotprod") {
+            found.push(Isa::Neon);
         }
         found
     }
@@ -49,7 +60,9 @@ impl fmt::Display for Isa {
         f.write_str(match self {
             Isa::Reference => "reference",
             Isa::Portable => "portable",
+            Isa::Neon => "NEON with dot product",
             Isa::Avx2 => "AVX2",
+            Isa::AvxVnni => "AVX-VNNI",
             Isa::Avx512Vnni => "AVX-512 VNNI",
         })
     }

@@ -13,8 +13,8 @@ mod cpu;
 pub mod cuda;
 mod format;
 mod isa;
-mod pool;
 pub mod peak;
+mod pool;
 pub mod reference;
 
 pub use buffer::OutOfMemory;
@@ -25,7 +25,7 @@ pub use cpu::kv::{AttentionShape, KvFormat, KvLayer, KvPool};
 pub use cpu::pack::Matrix;
 pub use cpu::product::{Linear, product, product_add, product_gelu, product_swiglu};
 pub use cpu::rope::{Angles, RopeStyle, rope_and_store};
-pub use cpu::small::{layer_norm, log_sum_exp, rms_norm};
+pub use cpu::small::{exponentials, layer_norm, log_sum_exp, rms_norm};
 pub use format::{Format, FormatError, dequantize_row};
 pub use isa::Isa;
 pub use pool::Pool;

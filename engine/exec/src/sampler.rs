@@ -37,7 +37,7 @@ pub struct Choice {
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     token: TokenId,
-    weight: f64,
+    weight: f32,
 }
 
 /// Draws the next token.
@@ -67,7 +67,10 @@ pub fn draw(logits: &mut [f32], draw: &Draw) -> Result<Choice, SampleError> {
     let token = if sampling.temperature == 0.0 {
         largest
     } else {
-        let candidates = filter(weigh(logits, (largest, max), sampling.temperature), sampling);
+        // Nothing is left of min-p to do when no other filter comes before it.
+        let alone = sampling.top_k == 0 && sampling.top_p == 1.0;
+        let least = if alone { sampling.min_p } else { 0.0 };
+        let candidates = filter(weigh(logits, (largest, max), sampling.temperature, least), sampling);
         pick(&candidates, uniform(sampling.seed, draw.index))
     };
     let unchanged =
@@ -184,16 +187,19 @@ fn largest(logits: &[f32]) -> (TokenId, f32) {
     (at as TokenId, top)
 }
 
-/// Weights relative to the likeliest token, whose weight is 1. Those that vanish are left out.
-fn weigh(logits: &[f32], (likeliest, max): (TokenId, f32), temperature: f32) -> Vec<Candidate> {
-    let weigh = |(token, logit): (usize, &f32)| {
-        let token = token as TokenId;
-        let exponent = (logit - max) / temperature;
-        // At a tiny temperature 0 / 0 would come out for the likeliest itself.
-        let weight = if token == likeliest { 1.0 } else { f64::from(exponent.exp()) };
-        (weight > 0.0).then_some(Candidate { token, weight })
+/// Weights relative to the likeliest token, whose weight is 1. Those below `least` are left out, and those that vanish:
+/// e^-87 and less.
+fn weigh(logits: &[f32], (likeliest, max): (TokenId, f32), temperature: f32, least: f32) -> Vec<Candidate> {
+    let mut weights = vec![0.0; logits.len()];
+    kernels::exponentials(Isa::detect(), logits, max, temperature, &mut weights);
+    // At a tiny temperature 0 / 0 comes out for the likeliest itself.
+    if let Some(weight) = weights.get_mut(likeliest as usize) {
+        *weight = 1.0;
+    }
+    let candidate = |(token, weight): (usize, &f32)| {
+        (*weight > 0.0 && *weight >= least).then_some(Candidate { token: token as TokenId, weight: *weight })
     };
-    logits.iter().enumerate().filter_map(weigh).collect()
+    weights.iter().enumerate().filter_map(candidate).collect()
 }
 
 /// Likelier first; equal ones by token, so that the order does not depend on how it was reached.
@@ -213,7 +219,7 @@ fn filter(mut candidates: Vec<Candidate>, sampling: &Sampling) -> Vec<Candidate>
     }
     if sampling.min_p > 0.0 {
         // The likeliest weighs 1, so its share is the weight itself.
-        candidates.retain(|candidate| candidate.weight >= f64::from(sampling.min_p));
+        candidates.retain(|candidate| candidate.weight >= sampling.min_p);
     }
     candidates
 }
@@ -221,7 +227,7 @@ fn filter(mut candidates: Vec<Candidate>, sampling: &Sampling) -> Vec<Candidate>
 /// Keeps the smallest set of the likeliest whose share reaches `top_p`. The set is nearly always small beside the
 /// vocabulary, so ever larger heads are selected and sorted instead of everything.
 fn keep_nucleus(candidates: &mut Vec<Candidate>, top_p: f64) {
-    let target = top_p * candidates.iter().map(|candidate| candidate.weight).sum::<f64>();
+    let target = top_p * candidates.iter().map(|candidate| f64::from(candidate.weight)).sum::<f64>();
     let mut head = 64;
     loop {
         if head < candidates.len() {
@@ -232,7 +238,7 @@ fn keep_nucleus(candidates: &mut Vec<Candidate>, top_p: f64) {
         candidates[..head].sort_unstable_by(likelier);
         let mut sum = 0.0;
         let reached = candidates[..head].iter().position(|candidate| {
-            sum += candidate.weight;
+            sum += f64::from(candidate.weight);
             sum >= target
         });
         match reached {
@@ -245,9 +251,9 @@ fn keep_nucleus(candidates: &mut Vec<Candidate>, top_p: f64) {
 
 /// The candidate under the point `share` of the total weight.
 fn pick(candidates: &[Candidate], share: f64) -> TokenId {
-    let mut left = share * candidates.iter().map(|candidate| candidate.weight).sum::<f64>();
+    let mut left = share * candidates.iter().map(|candidate| f64::from(candidate.weight)).sum::<f64>();
     for candidate in candidates {
-        left -= candidate.weight;
+        left -= f64::from(candidate.weight);
         if left < 0.0 {
             return candidate.token;
         }

@@ -9,12 +9,14 @@ pub struct Tenant(pub u128);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdapterId(pub u32);
 
-/// How KV is stored.
+/// How KV is stored. A runner has one form for all that it stores, so it parts nothing within a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KvDtype {
-    /// Half precision.
+    /// 16 bits a number.
     #[default]
-    F16,
+    Bits16,
+    /// 8 bits a number.
+    Bits8,
 }
 
 /// What the KV of the same tokens depends on. Sequences of different spaces share nothing.

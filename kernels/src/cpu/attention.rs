@@ -260,13 +260,7 @@ impl<'a> Call<'a> {
     }
 
     /// One KV head's part of a chunk, for the queries whose states begin at `base`.
-    fn head(
-        &self,
-        tile: &mut Tile,
-        chunk: &Chunk<'a>,
-        from: usize,
-        (base, queries): (usize, Range<usize>),
-    ) {
+    fn head(&self, tile: &mut Tile, chunk: &Chunk<'a>, from: usize, (base, queries): (usize, Range<usize>)) {
         let (isa, format, padded) = (self.isa, self.kv.format, self.kv.shape.padded());
         let mut scales = Scales { keys: [0.0; CHUNK], values: [0.0; CHUNK] };
         for (b, block) in chunk.blocks.iter().enumerate() {

@@ -21,8 +21,7 @@ pub(crate) fn multiply(
     block: &mut [Lanes<f32>],
 ) {
     let (units, parts) = (piece.units.clone(), UNIT / piece.group);
-    assert!(piece.group * parts == UNIT && piece.weights.len() == units.len() * piece.stride);
-    assert!(piece.stride >= UNIT_BYTES, "a unit is longer than its stride");
+    assert!(piece.group * parts == UNIT && piece.weights.len() == units.len() * UNIT_BYTES);
     assert!(piece.starts.len() == units.len() * parts && piece.scales.len() == piece.starts.len());
     assert!(piece.mins.is_empty() || piece.mins.len() == piece.scales.len());
     assert!(units.end * UNIT <= x.cols && (row + block.len()) * x.cols <= x.q.len());
@@ -103,19 +102,25 @@ fn tile<const R: usize, const GROUP: usize, const MIN: bool>(
                         dot[r][1] = _mm512_dpbusd_epi32(dot[r][1], four, weights[1]);
                     }
                 }
-                for half in 0..2 {
-                    let scale = _mm512_load_ps((*scale).0.as_ptr().add(half * LANES));
-                    for r in 0..R {
-                        let both = _mm512_mul_ps(scale, _mm512_set1_ps(*x_scale.add(r * (cols / UNIT))));
+                let load = |from: *const Lanes<f32>| {
+                    let from = (*from).0.as_ptr();
+                    [_mm512_load_ps(from), _mm512_load_ps(from.add(LANES))]
+                };
+                // Row by row: one broadcast serves both registers, and few are alive at once.
+                let scales = load(scale);
+                for r in 0..R {
+                    let x_scale = _mm512_set1_ps(*x_scale.add(r * (cols / UNIT)));
+                    for half in 0..2 {
+                        let both = _mm512_mul_ps(scales[half], x_scale);
                         acc[r][half] = _mm512_fmadd_ps(both, _mm512_cvtepi32_ps(dot[r][half]), acc[r][half]);
                     }
                 }
                 if MIN {
-                    for half in 0..2 {
-                        let min = _mm512_load_ps((*min).0.as_ptr().add(half * LANES));
-                        for r in 0..R {
-                            let sum = _mm512_set1_ps(*x_sum.add(r * (cols / UNIT)));
-                            acc[r][half] = _mm512_fmadd_ps(min, sum, acc[r][half]);
+                    let mins = load(min);
+                    for r in 0..R {
+                        let sum = _mm512_set1_ps(*x_sum.add(r * (cols / UNIT)));
+                        for half in 0..2 {
+                            acc[r][half] = _mm512_fmadd_ps(mins[half], sum, acc[r][half]);
                         }
                     }
                     min = min.add(1);
@@ -123,7 +128,6 @@ fn tile<const R: usize, const GROUP: usize, const MIN: bool>(
                 (w, q) = (w.add(GROUP * PANEL), q.add(GROUP));
                 (start, scale) = (start.add(1), scale.add(1));
             }
-            w = w.add(piece.stride - UNIT_BYTES);
             (x_scale, x_sum) = (x_scale.add(1), x_sum.add(1));
         }
         for r in 0..R {

@@ -5,7 +5,7 @@
 
 use super::kv::{BLOCK, HeadBlock, KvFormat};
 use super::pack::LANES;
-use super::{ask, vectorised};
+use super::vectorised;
 use crate::Isa;
 use crate::buffer::view;
 
@@ -38,8 +38,15 @@ pub(crate) fn scores(
     let len = BLOCK * padded * format.bytes();
     assert!(q.len() == out.len() * padded && chunk.blocks.iter().all(|block| block.keys.len() == len));
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512Vnni {
-        return avx512::scores(format, q, padded, chunk, out);
+    match isa {
+        Isa::Avx512Vnni => return avx512::scores(format, q, padded, chunk, out),
+        Isa::AvxVnni => return super::avx2::vnni::scores(format, q, padded, chunk, out),
+        Isa::Avx2 => return super::avx2::plain::scores(format, q, padded, chunk, out),
+        _ => {}
+    }
+    #[cfg(target_arch = "aarch64")]
+    if isa == Isa::Neon {
+        return super::neon::scores(format, q, padded, chunk, out);
     }
     for (q, out) in q.chunks_exact(padded).zip(out) {
         for (block, out) in chunk.blocks.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
@@ -64,8 +71,15 @@ pub(crate) fn mix(
     let len = BLOCK * padded * format.bytes();
     assert!(out.len() == w.len() * padded && chunk.blocks.iter().all(|block| block.values.len() == len));
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512Vnni {
-        return avx512::mix(format, w, padded, chunk, out);
+    match isa {
+        Isa::Avx512Vnni => return avx512::mix(format, w, padded, chunk, out),
+        Isa::AvxVnni => return super::avx2::vnni::mix(format, w, padded, chunk, out),
+        Isa::Avx2 => return super::avx2::plain::mix(format, w, padded, chunk, out),
+        _ => {}
+    }
+    #[cfg(target_arch = "aarch64")]
+    if isa == Isa::Neon {
+        return super::neon::mix(format, w, padded, chunk, out);
     }
     for (w, out) in w.iter().zip(out.chunks_exact_mut(padded)) {
         out.fill(0);
@@ -120,7 +134,8 @@ fn pairs8(isa: Isa, x: &[i16], y: &[i8], out: &mut [i32; LANES]) {
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     //! With AVX-512 VNNI: one instruction multiplies 32 pairs and adds each two.
-    use super::{BLOCK, BLOCKS, CHUNK, Chunk, KvFormat, LANES, QUERIES, ask};
+    use super::super::ask;
+    use super::{BLOCK, BLOCKS, CHUNK, Chunk, KvFormat, LANES, QUERIES};
     use std::arch::x86_64::*;
 
     pub(super) fn scores(

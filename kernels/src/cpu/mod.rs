@@ -16,6 +16,8 @@ mod dots;
 mod float;
 mod gates;
 pub(crate) mod kv;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub(crate) mod pack;
 mod portable;
 pub(crate) mod product;
@@ -104,12 +106,16 @@ macro_rules! vectorised {
                 // SAFETY: `Isa` values above Portable are only made where the processor has these features.
                 Isa::Avx512Vnni => unsafe { wide($($arg),*) },
                 // SAFETY: as above.
-                Isa::Avx2 => unsafe { narrow($($arg),*) },
+                Isa::Avx2 | Isa::AvxVnni => unsafe { narrow($($arg),*) },
                 _ => $name($($arg),*),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        $name($($arg),*)
+        {
+            // NEON is part of every build for aarch64.
+            let _ = $isa;
+            $name($($arg),*)
+        }
     }};
 }
 pub(crate) use vectorised;

@@ -15,9 +15,7 @@ pub(crate) fn multiply(
 ) {
     for (r, out) in block.iter_mut().enumerate() {
         let mut lanes = if fresh { [0f32; PANEL] } else { out.0 };
-        let units = piece.weights.chunks_exact(piece.stride);
-        let parts = units.flat_map(|unit| unit[..UNIT * PANEL].chunks_exact(piece.group * PANEL));
-        for (part, weights) in parts.enumerate() {
+        for (part, weights) in piece.weights.chunks_exact(piece.group * PANEL).enumerate() {
             let at = (row + r) * x.cols + piece.units.start * UNIT + part * piece.group;
             let (x_scale, x_sum) = (x.scales[at / UNIT], x.sums[at / UNIT]);
             let dot = dot(weights, &x.q[at..at + piece.group], piece.starts[part].0);

@@ -346,7 +346,11 @@ fn multiply(isa: Isa, piece: &Piece<'_>, x: &Activations, row: usize, fresh: boo
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni => super::avx512::multiply(piece, x, row, fresh, block),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => super::avx2::multiply(piece, x, row, fresh, block),
+        Isa::AvxVnni => super::avx2::vnni::multiply(piece, x, row, fresh, block),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => super::avx2::plain::multiply(piece, x, row, fresh, block),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => super::neon::multiply(piece, x, row, fresh, block),
         _ => portable::multiply(piece, x, row, fresh, block),
     }
 }

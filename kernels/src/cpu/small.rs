@@ -183,3 +183,21 @@ pub fn log_sum_exp(isa: Isa, x: &[f32]) -> (f64, f32) {
     );
     out
 }
+
+/// `out = e^((x - top) / temperature)`, and 0 where that is below e^-87. `top` is the largest of `x`, `temperature` above 0.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn exponentials(isa: Isa, x: &[f32], top: f32, temperature: f32, out: &mut [f32]) {
+    assert_eq!(x.len(), out.len(), "numbers and places differ");
+    vectorised!(
+        isa,
+        fn body(x: &[f32], top: f32, temperature: f32, out: &mut [f32]) {
+            for (out, x) in out.iter_mut().zip(x) {
+                let exponent = (x - top) / temperature;
+                let value = exp(exponent);
+                *out = if exponent > -87.0 { value } else { 0.0 };
+            }
+        }
+    );
+}

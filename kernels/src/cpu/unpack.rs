@@ -34,9 +34,11 @@ pub(crate) struct Scratch {
 
 /// A piece of a panel: some units of its 32 outputs.
 pub(crate) struct Piece<'a> {
-    /// `[unit][step][register][output][input % 4]`; a unit begins every `stride` bytes.
+    /// `[unit][step][register][output][input % 4]`.
     pub(crate) weights: &'a [i8],
-    pub(crate) stride: usize,
+    /// Are all weights of at most 6 bits? Then the sum of two products with bytes fits 16 bits.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "asked by AVX2 alone"))]
+    pub(crate) small: bool,
     /// `[unit][part of the unit]`: minus [`ACT_OFFSET`] times the sum of the part's weights, which the offset of the
     /// activations adds.
     pub(crate) starts: &'a [Lanes<i32>],
@@ -78,13 +80,14 @@ impl Scratch {
             // The same place of the next panel, so that memory works while this one is multiplied.
             ahead(isa, unit, w.units * record.len);
             let (low, high) = (as_lines(&unit[..record.high]), as_lines(&unit[record.high..record.scales]));
-            let weights = if w.bits == 8 {
-                view(&unit[..record.high])
+            let out = &mut lines(&mut self.weights)[u * UNIT_BYTES / LINE..][..UNIT_BYTES / LINE];
+            if w.bits == 8 {
+                // Copied, so that a piece lies closely packed in the nearest cache.
+                out.as_flattened_mut().copy_from_slice(view(&unit[..record.high]));
             } else {
-                let out = &mut lines(&mut self.weights)[u * UNIT_BYTES / LINE..][..UNIT_BYTES / LINE];
                 widen(isa, w.bits, w.shape.offset as i8, low, high, out);
-                out.as_flattened()
-            };
+            }
+            let weights: &[i8] = out.as_flattened();
             let part = u * parts..(u + 1) * parts;
             starts(isa, weights, w.shape.len, &mut self.starts[part.clone()]);
             floats(isa, view(&unit[record.scales..record.mins]), factor, &mut self.scales[part.clone()]);
@@ -93,14 +96,10 @@ impl Scratch {
             }
         }
         let count = units.len() * parts;
-        let (weights, stride) = if w.bits == 8 {
-            (view(records), record.len)
-        } else {
-            (&lines(&mut self.weights).as_flattened()[..units.len() * UNIT_BYTES], UNIT_BYTES)
-        };
+        let weights = &lines(&mut self.weights).as_flattened()[..units.len() * UNIT_BYTES];
         Piece {
             weights,
-            stride,
+            small: w.bits <= 6,
             starts: &self.starts[..count],
             scales: &self.scales[..count],
             mins: if w.shape.has_min { &self.mins[..count] } else { &[] },

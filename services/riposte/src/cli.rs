@@ -75,7 +75,7 @@ pub struct ModelArgs {
     /// Language model: a name from `riposte models list`, or a path to a GGUF file
     #[arg(long, value_name = "NAME|PATH")]
     pub model: Option<String>,
-    /// Threads that compute [default: one per core]
+    /// Threads that compute [default: one per physical core]
     #[arg(long, value_name = "N")]
     pub threads: Option<u32>,
     /// Memory for the KV cache, in MiB [default: 512]
@@ -251,7 +251,7 @@ pub struct EncodeArgs {
     /// Samples of each figure
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..).map(usize::from))]
     pub repeats: usize,
-    /// Threads that compute [default: one per core]
+    /// Threads that compute [default: one per physical core]
     #[arg(long, value_name = "N")]
     pub threads: Option<u32>,
     /// Embed the lines of this file [default: 100 texts of 200 tokens from the handbook]
@@ -449,9 +449,9 @@ impl Cli {
             Command::Bench(BenchCommand::Engine(args)) => (None, None, Some(&args.model)),
             Command::Bench(BenchCommand::Encode(_))
             | Command::Models(_)
-            | Command::Config(_) | Command::Loadtest(_) | Command::Simulate(_) => {
-                (None, None, None)
-            }
+            | Command::Config(_)
+            | Command::Loadtest(_)
+            | Command::Simulate(_) => (None, None, None),
         };
         if let Command::Demo(args) = &self.command {
             set("--data", "demo.data", path(args.data.as_ref()));

@@ -12,7 +12,6 @@ use engine::{Engine, EngineModel};
 use exec::{Encoder, LoadOptions, ModelSummary};
 use index::{Embed, Index};
 use kernels::{Isa, KvFormat};
-use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -115,11 +114,11 @@ pub fn api_state(service: &Service, config: &Config, sample_questions: &[String]
     }
 }
 
-/// The configured number of threads, or one per core.
-/// Threads that compute: as configured, or one per core.
+/// Threads that compute: as configured, or one for each core that this process may use. Two threads of one core share
+/// its multipliers, so they would only wait for each other.
 pub fn threads(configured: usize) -> usize {
     match configured {
-        0 => std::thread::available_parallelism().map_or(1, NonZero::get),
+        0 => num_cpus::get().min(num_cpus::get_physical()).max(1),
         threads => threads,
     }
 }

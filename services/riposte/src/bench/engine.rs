@@ -44,10 +44,8 @@ pub(crate) struct Spec {
 /// All figures, in the order in which they are shown.
 pub(crate) fn specs() -> Vec<Spec> {
     let prefill = [128, 512, 2048].map(|n| Spec { name: format!("prefill-{n}"), kind: Kind::Prefill(n) });
-    let decode = [1, 4, 8, 16, 32].map(|batch| Spec {
-        name: format!("decode-{batch}"),
-        kind: Kind::Decode { batch, depth: CONTEXT },
-    });
+    let decode = [1, 4, 8, 16, 32]
+        .map(|batch| Spec { name: format!("decode-{batch}"), kind: Kind::Decode { batch, depth: CONTEXT } });
     let depth = [0, 512, 2048, 4096]
         .map(|depth| Spec { name: format!("depth-{depth}"), kind: Kind::Decode { batch: 1, depth } });
     prefill.into_iter().chain(decode).chain(depth).collect()
@@ -145,8 +143,7 @@ impl Bench {
                 let mut steps = 0;
                 while steps < STEPS_MIN || began.elapsed() < TIME_MIN {
                     let start = depth + steps % ROOM;
-                    let rows =
-                        (0..batch).map(|sequence| self.row(lane, sequence, start, 1, true)).collect();
+                    let rows = (0..batch).map(|sequence| self.row(lane, sequence, start, 1, true)).collect();
                     self.run(rows)?;
                     steps += 1;
                 }
@@ -274,7 +271,8 @@ fn found(lanes: &[Lane], summary: &ModelSummary, peaks: Peaks, repeats: usize, n
     for lane in lanes {
         let rounds = Rounds::of(lane.rates.iter().copied());
         let (int8, memory) = shares(lane.spec.kind, rounds.median, summary, peaks);
-        let percent = |share: f64| if share > 0.0 { format!("{:.0} %", share * 100.0) } else { String::new() };
+        let percent =
+            |share: f64| if share > 0.0 { format!("{:.0} %", share * 100.0) } else { String::new() };
         table.push(vec![lane.spec.name.clone(), rounds.show(1), percent(int8), percent(memory)]);
         figures.push(json!({
             "name": lane.spec.name,

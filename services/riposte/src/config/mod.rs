@@ -65,7 +65,7 @@ impl Default for Server {
 pub struct Model {
     /// A name from `riposte models list`, or a path to a GGUF file.
     pub name: String,
-    /// Threads that compute; 0 takes one per core.
+    /// Threads that compute; 0 takes one per physical core.
     pub threads: usize,
     /// Memory for the KV blocks.
     pub kv_mib: usize,
@@ -123,7 +123,7 @@ impl Engine {
 pub struct Embedder {
     /// A name from `riposte models list`.
     pub name: String,
-    /// Threads that embed; 0 takes one per core.
+    /// Threads that embed; 0 takes one per physical core.
     pub threads: usize,
 }
 

@@ -54,8 +54,7 @@ pub fn run(args: &PerplexityArgs, config: &Config) -> Result<(), Failure> {
     let mut tokens = 0;
     for (name, widened, kv_format) in arms {
         let file = crate::fetch::language_model(config)?;
-        let options =
-            LoadOptions { widened, kv_format, ..compose::load_options(config, 256 << 20) };
+        let options = LoadOptions { widened, kv_format, ..compose::load_options(config, 256 << 20) };
         let mut loaded = exec::load(&file.weights, &options).map_err(Failure::new)?;
         let mut ids = loaded.tokenizer.encode(&text);
         ids.truncate(args.limit.unwrap_or(usize::MAX));
