@@ -3,7 +3,7 @@
 
 use super::pack::{Matrix, UNIT};
 use super::unpack::{ACT_OFFSET, Lanes};
-use super::{Compute, vectorised};
+use super::{Claims, Compute, vectorised};
 use crate::Isa;
 use crate::pool::Shards;
 
@@ -117,6 +117,14 @@ impl RowsOut {
             };
             quantize(isa, values, q, scales, sums);
         }
+    }
+
+    /// Where [`RowsOut::put_panel`] will write the bytes.
+    pub(crate) fn places(&self, row: usize, from: usize) -> Claims {
+        if !self.forms.bytes {
+            return Claims::NONE;
+        }
+        Claims::new(self.q.reach(row * self.cols + from, UNIT), self.cols, UNIT)
     }
 
     /// Writes a panel's results: 32 numbers, a whole unit, to each row from `first` on, at column `from`.

@@ -4,6 +4,7 @@
 //! Six rows by two registers keep 12 integer and 12 float accumulators; each load of weights serves six rows and each
 //! activation two registers, so the loop is bound by the multiplier, not by loads.
 
+use super::Claims;
 use super::activations::Activations;
 use super::pack::{LANES, PANEL, UNIT};
 use super::unpack::{Lanes, Piece, UNIT_BYTES};
@@ -12,12 +13,13 @@ use std::arch::x86_64::*;
 /// Rows of a full tile.
 const ROWS: usize = 6;
 
-/// Adds a piece's part of the product to `block`, or begins it.
+/// Adds a piece's part of the product to `block`, or begins it, and claims the places of the rows on the way.
 pub(crate) fn multiply(
     piece: &Piece<'_>,
     x: &Activations,
     row: usize,
     fresh: bool,
+    claims: Claims,
     block: &mut [Lanes<f32>],
 ) {
     let (units, parts) = (piece.units.clone(), UNIT / piece.group);
@@ -29,6 +31,7 @@ pub(crate) fn multiply(
     let mut at = 0;
     while at < block.len() {
         let out = &mut block[at..];
+        (at..at + ROWS).for_each(|row| claims.row(row));
         // SAFETY: only called where the processor has these instructions; the assertions above bound every access.
         at += unsafe {
             match out.len() {

@@ -1,8 +1,10 @@
 //! How are exponentials, weights of a softmax and activations made with AVX-512? The same steps as in plain Rust, in
 //! whole registers.
 
+use super::claim;
 use super::dots::CHUNK;
 use super::pack::{LANES, PANEL, UNIT};
+use super::product::ROWS_AHEAD;
 use super::softmax::Scales;
 use super::unpack::{ACT_OFFSET, Lanes};
 use std::arch::x86_64::*;
@@ -24,6 +26,35 @@ fn exp(x: __m512) -> __m512 {
     }
     let y = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), _mm512_add_ps(r, _mm512_set1_ps(1.0)));
     _mm512_scalef_ps(y, n)
+}
+
+/// Writes a panel's results with their bias to columns of a matrix whose rows are `width` long, or adds them to what
+/// stands there.
+///
+/// # Safety
+/// `out` and the rows below it may be written, 32 numbers each; the processor has these instructions.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(crate) unsafe fn finish(block: &[Lanes<f32>], bias: &Lanes<f32>, add: bool, out: *mut f32, width: usize) {
+    // SAFETY: a panel is two registers.
+    let load = |from: &Lanes<f32>| unsafe {
+        let from = from.0.as_ptr();
+        [_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(LANES))]
+    };
+    let bias = load(bias);
+    for (row, block) in block.iter().enumerate() {
+        let block = load(block);
+        for half in 0..2 {
+            // SAFETY: the caller's contract.
+            unsafe {
+                let to = out.add(row * width + half * LANES);
+                // Rows lie far apart, where no prefetcher looks.
+                claim(to.wrapping_add(ROWS_AHEAD * width));
+                let sum = _mm512_add_ps(block[half], bias[half]);
+                let sum = if add { _mm512_add_ps(sum, _mm512_loadu_ps(to)) } else { sum };
+                _mm512_storeu_ps(to, sum);
+            }
+        }
+    }
 }
 
 /// See [`super::softmax::Softmax::weigh`].

@@ -26,6 +26,7 @@ pub(crate) mod small;
 mod softmax;
 mod unpack;
 
+use crate::buffer::LINE;
 use crate::pool::Shards;
 use crate::{Isa, Pool};
 
@@ -89,6 +90,48 @@ pub(crate) fn ask<T>(at: *const T) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+/// Asks for the cache line at `at` to be written: another core that has it gives it up at once, not at the first write.
+#[inline(always)]
+pub(crate) fn claim<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // The intrinsic becomes a plain prefetch, because no build for x86-64 in general assumes PREFETCHW; a processor
+    // without it takes it for a NOP.
+    // SAFETY: asking for memory touches nothing, wherever it lies.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Where results will be written: some cache lines in each of several rows, which are claimed while the results are
+/// computed, so that the writes find them near.
+#[derive(Clone, Copy)]
+pub(crate) struct Claims {
+    at: *const u8,
+    stride: usize,
+    lines: usize,
+}
+
+impl Claims {
+    /// Nothing to claim.
+    pub(crate) const NONE: Claims = Claims { at: std::ptr::null(), stride: 0, lines: 0 };
+
+    /// `len` elements at `at`, and as many `stride` elements further, and so on.
+    pub(crate) fn new<T>(at: *const T, stride: usize, len: usize) -> Self {
+        let size = size_of::<T>();
+        Self { at: at.cast(), stride: stride * size, lines: (len * size).div_ceil(LINE) }
+    }
+
+    /// Claims the lines of a row.
+    #[inline(always)]
+    pub(crate) fn row(self, row: usize) {
+        for line in 0..self.lines {
+            claim(self.at.wrapping_add(row * self.stride + line * LINE));
+        }
+    }
 }
 
 /// Runs `$body` compiled for the instruction set `$isa`: the same plain Rust, vectorised by the compiler each time.

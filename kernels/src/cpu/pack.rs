@@ -101,7 +101,7 @@ impl Matrix {
             let scale = f16::from_f32(top / 127.0);
             bytes.extend_from_slice(&half(scale.to_f32())?);
             let inverse = if top > 0.0 { 1.0 / scale.to_f32() } else { 0.0 };
-            bytes.extend(unit.iter().map(|x| (x * inverse).round_ties_even() as i8 as u8));
+            bytes.extend(unit.iter().map(|x| super::kv::rounded(*x, inverse) as u8));
         }
         Self::pack(Format::Q8_0, rows, cols, &bytes)
     }

@@ -7,7 +7,7 @@
 use super::activations::{Activations, Forms};
 use super::pack::{Matrix, PANEL, Packed, UNIT};
 use super::unpack::{Lanes, Piece, Scratch, UNITS_MAX};
-use super::{Compute, ask, float, gates, portable, vectorised};
+use super::{Claims, Compute, claim, float, gates, portable, vectorised};
 use crate::Isa;
 use crate::pool::Shards;
 use crate::reference;
@@ -18,7 +18,7 @@ use std::ops::Range;
 const ROWS_MAX: usize = 512;
 
 /// Rows between those that are written and those that are asked for.
-const ROWS_AHEAD: usize = 8;
+pub(crate) const ROWS_AHEAD: usize = 8;
 
 /// Items of a loop for each thread, so that threads end together; fewer items cost fewer turns.
 const ITEMS_PER_THREAD: usize = 6;
@@ -107,13 +107,20 @@ fn write(
     let groups: Vec<[&Linear; 1]> = parts.iter().map(|part| [*part]).collect();
     let groups: Vec<&[&Linear]> = groups.iter().map(<[&Linear; 1]>::as_slice).collect();
     let (isa, out) = (compute.isa, Shards::new(out));
-    each_panel(compute, &groups, x, &|group, panel, rows, blocks| {
-        let part = parts[group];
+    let window = |group: usize, panel: usize, row: usize| {
+        let len = PANEL.min(parts[group].weights.rows() - panel * PANEL);
+        Window { out, at: row * width + starts[group] + panel * PANEL, width, len }
+    };
+    let places = |group: usize, panel: usize, row: usize| {
+        let to = window(group, panel, row);
+        Claims::new(to.out.reach(to.at, to.len), width, to.len)
+    };
+    let finish = |group: usize, panel: usize, rows: Range<usize>, blocks: &mut [&mut [Lanes<f32>]]| {
+        let part: &Linear = parts[group];
         let bias = part.bias.is_some().then(|| part.bias(panel));
-        let len = PANEL.min(part.weights.rows() - panel * PANEL);
-        let at = rows.start * width + starts[group] + panel * PANEL;
-        finish(isa, blocks[0], bias.as_ref(), add, Window { out, at, width, len });
-    });
+        finish(isa, blocks[0], bias.as_ref(), add, window(group, panel, rows.start));
+    };
+    each_panel(compute, &groups, x, (&places, &finish));
 }
 
 /// Some columns of a matrix of rows of `width`: `len` numbers from `at` on, and below them.
@@ -126,34 +133,28 @@ struct Window {
 }
 
 fn finish(isa: Isa, block: &[Lanes<f32>], bias: Option<&Lanes<f32>>, add: bool, to: Window) {
+    let none = Lanes([0.0; PANEL]);
+    let bias = bias.unwrap_or(&none);
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512Vnni && to.len == PANEL && !block.is_empty() {
+        let out = to.out.reach(to.at, (block.len() - 1) * to.width + PANEL);
+        // SAFETY: in bounds, as was asked; one item owns a panel, and within it each row is written once.
+        return unsafe { super::avx512_small::finish(block, bias, add, out, to.width) };
+    }
     vectorised!(
         isa,
-        fn body(block: &[Lanes<f32>], bias: Option<&Lanes<f32>>, add: bool, to: Window) {
-            let none = Lanes([0.0; PANEL]);
-            let bias = bias.unwrap_or(&none);
+        fn body(block: &[Lanes<f32>], bias: &Lanes<f32>, add: bool, to: Window) {
             for (row, block) in block.iter().enumerate() {
                 // SAFETY: one item owns a panel, and within it each row is written once.
                 let out = unsafe { to.out.part(to.at + row * to.width, to.len) };
                 // Rows lie far apart, where no prefetcher looks.
-                ask(out.as_ptr().wrapping_add(ROWS_AHEAD * to.width));
-                ask(out.as_ptr().wrapping_add(ROWS_AHEAD * to.width + PANEL / 2));
-                let mut sums = block.0;
-                for i in 0..PANEL {
-                    sums[i] += bias.0[i];
+                claim(out.as_ptr().wrapping_add(ROWS_AHEAD * to.width));
+                claim(out.as_ptr().wrapping_add(ROWS_AHEAD * to.width + PANEL / 2));
+                let sums: [f32; PANEL] = std::array::from_fn(|i| block.0[i] + bias.0[i]);
+                // The last panel of a matrix may be no whole one.
+                for (out, sum) in out.iter_mut().zip(sums) {
+                    *out = if add { sum + *out } else { sum };
                 }
-                let Ok(whole) = <&mut [f32; PANEL]>::try_from(&mut *out) else {
-                    // The last panel of a matrix whose outputs are no whole panels.
-                    for (out, sum) in out.iter_mut().zip(&sums) {
-                        *out = if add { *out + sum } else { *sum };
-                    }
-                    continue;
-                };
-                if add {
-                    for i in 0..PANEL {
-                        sums[i] += whole[i];
-                    }
-                }
-                *whole = sums;
             }
         }
     );
@@ -208,7 +209,8 @@ fn into_activations(
     if x.rows == 0 {
         return;
     }
-    each_panel(compute, &[parts], x, &|_, panel, rows, blocks| {
+    let places = |_, panel: usize, row: usize| to.places(row, panel * PANEL);
+    let finish = |_, panel: usize, rows: Range<usize>, blocks: &mut [&mut [Lanes<f32>]]| {
         let biases = [parts[0].bias(panel), parts[parts.len() - 1].bias(panel)];
         if let Some((first, rest)) = blocks.split_first_mut() {
             let other: &[Lanes<f32>] = rest.first().map_or(&[], |block| &**block);
@@ -216,7 +218,8 @@ fn into_activations(
             // SAFETY: one item owns a panel, and within it each row is written once.
             unsafe { to.put_panel(isa, rows.start, panel * PANEL, first) };
         }
-    });
+    };
+    each_panel(compute, &[parts], x, (&places, &finish));
 }
 
 fn by_rows(
@@ -263,6 +266,9 @@ fn plain(part: &Linear, x: &Activations) -> Vec<f32> {
 /// Receives a group's number, a panel, a range of rows, and the rows' results for each matrix of the group.
 type Finish<'a> = &'a (dyn Fn(usize, usize, Range<usize>, &mut [&mut [Lanes<f32>]]) + Sync);
 
+/// Where the results of a group's panel will stand, from a row on.
+type Places<'a> = &'a (dyn Fn(usize, usize, usize) -> Claims + Sync);
+
 /// Receives a range of rows and their results for each matrix of a group.
 type FinishRows<'a> = &'a dyn Fn(Range<usize>, &mut [&mut [Lanes<f32>]]);
 
@@ -277,7 +283,12 @@ thread_local! {
 }
 
 /// Computes every panel of every group; the matrices of a group have one shape, and are computed panel beside panel.
-fn each_panel(compute: &mut Compute, groups: &[&[&Linear]], x: &Activations, finish: Finish<'_>) {
+fn each_panel(
+    compute: &mut Compute,
+    groups: &[&[&Linear]],
+    x: &Activations,
+    (places, finish): (Places<'_>, Finish<'_>),
+) {
     let mut panels = Vec::new();
     for (g, group) in groups.iter().enumerate() {
         group.iter().for_each(|part| part.check(x));
@@ -290,9 +301,11 @@ fn each_panel(compute: &mut Compute, groups: &[&[&Linear]], x: &Activations, fin
     compute.pool.run(items.len(), &|item| {
         BENCH.with_borrow_mut(|bench| {
             for (g, panel) in items[item] {
-                one_panel(isa, bench, groups[*g], x, *panel, &|rows, blocks| {
+                let claims = |row| places(*g, *panel, row);
+                let finish = |rows: Range<usize>, blocks: &mut [&mut [Lanes<f32>]]| {
                     finish(*g, *panel, rows, blocks);
-                });
+                };
+                one_panel(isa, bench, groups[*g], x, *panel, (&claims, &finish));
             }
         });
     });
@@ -304,7 +317,7 @@ fn one_panel(
     group: &[&Linear],
     x: &Activations,
     panel: usize,
-    finish: FinishRows<'_>,
+    (claims, finish): (&dyn Fn(usize) -> Claims, FinishRows<'_>),
 ) {
     bench.blocks.resize_with(group.len().max(bench.blocks.len()), Vec::new);
     for first in (0..x.rows).step_by(ROWS_MAX) {
@@ -324,7 +337,8 @@ fn one_panel(
                     let step = units.div_ceil(pieces);
                     for from in (0..units).step_by(step) {
                         let piece = bench.scratch.unpack(isa, w, panel, from..units.min(from + step));
-                        multiply(isa, &piece, x, rows.start, from == 0, block);
+                        let claims = if from + step < units { Claims::NONE } else { claims(rows.start) };
+                        multiply(isa, &piece, x, rows.start, (from == 0, claims), block);
                     }
                 }
                 Packed::Float(w) => float::panel(isa, &mut bench.scratch, w, panel, x, rows.clone(), block),
@@ -340,11 +354,18 @@ fn one_panel(
 }
 
 /// Adds a piece's part of the product to `block`, or begins it.
-fn multiply(isa: Isa, piece: &Piece<'_>, x: &Activations, row: usize, fresh: bool, block: &mut [Lanes<f32>]) {
+fn multiply(
+    isa: Isa,
+    piece: &Piece<'_>,
+    x: &Activations,
+    row: usize,
+    (fresh, claims): (bool, Claims),
+    block: &mut [Lanes<f32>],
+) {
     assert!((row + block.len()) * x.cols <= x.q.len(), "the input has no quantised form");
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni => super::avx512::multiply(piece, x, row, fresh, block),
+        Isa::Avx512Vnni => super::avx512::multiply(piece, x, row, fresh, claims, block),
         #[cfg(target_arch = "x86_64")]
         Isa::AvxVnni => super::avx2::vnni::multiply(piece, x, row, fresh, block),
         #[cfg(target_arch = "x86_64")]

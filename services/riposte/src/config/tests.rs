@@ -87,6 +87,7 @@ fn what_is_wrong_is_named_with_its_place() {
     check("[engine]\ncalibration_ms = 60001", &[], &[], &["engine.calibration_ms"]);
     check("[limits]\nstep_prefill_tokens_min = 0", &[], &[], &["step_prefill_tokens_min"]);
     check("[limits]\nstep_prefill_tokens_min = 257", &[], &[], &["step_prefill_tokens_min"]);
+    check("[model]\nkv_bits = 12", &[], &[], &["model.kv_bits must be 16 or 8"]);
     check("[model]\nthreads = 1025", &[], &[], &["model.threads"]);
     check("[embedder]\nthreads = 100000", &[], &[], &["embedder.threads"]);
     check("[limits]\nqueue_requests_max = 9223372036854775807", &[], &[], &["queue_requests_max"]);
