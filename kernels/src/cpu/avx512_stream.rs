@@ -17,7 +17,7 @@ pub(crate) const ROWS_MAX: usize = 64;
 
 /// Bytes between the weights at work and those that are asked for; panels follow one another in memory, so this reaches
 /// into the next one.
-const AHEAD: usize = 2048;
+const AHEAD: usize = 4096;
 
 /// The product of panel `panel` with the rows `row..` of `x`, as many as `out` is long.
 pub(crate) fn multiply(w: &PackedInt, panel: usize, x: &Activations, row: usize, out: &mut [Lanes<f32>]) {
