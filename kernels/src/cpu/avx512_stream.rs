@@ -138,7 +138,7 @@ unsafe fn widen<const BITS: usize, const SIGNED: bool, const PARTS: usize, const
     // SAFETY: the caller's contract. Asking ahead touches nothing.
     unsafe {
         for line in 0..record.len / LINE {
-            _mm_prefetch::<_MM_HINT_T0>(unit.wrapping_add(AHEAD + line * LINE).cast());
+            _mm_prefetch::<_MM_HINT_T1>(unit.wrapping_add(AHEAD + line * LINE).cast());
         }
         let number = |from: usize, at: usize| {
             _mm512_mul_ps(_mm512_cvtph_ps(_mm256_loadu_si256(unit.add(from + at).cast())), factor)
@@ -235,7 +235,7 @@ fn tile<const R: usize, const BITS: usize, const SIGNED: bool, const PARTS: usiz
             (x.scales.as_ptr().add(row * cols / UNIT), x.sums.as_ptr().add(row * cols / UNIT));
         for _ in 0..w.units {
             for line in 0..record.len / LINE {
-                _mm_prefetch::<_MM_HINT_T0>(unit.wrapping_add(AHEAD + line * LINE).cast());
+                _mm_prefetch::<_MM_HINT_T1>(unit.wrapping_add(AHEAD + line * LINE).cast());
             }
             for part in 0..PARTS {
                 let mut dot = [[_mm512_setzero_si512(); 2]; R];

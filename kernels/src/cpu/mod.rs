@@ -85,8 +85,8 @@ pub(crate) fn ask<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: asking for memory touches nothing, wherever it lies.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(at.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
