@@ -50,8 +50,8 @@ pub enum FormatError {
         /// Bytes found.
         found: usize,
     },
-    /// A scale that no weight can be made of.
-    #[error("the tensor holds a scale that is not a finite number")]
+    /// A scale, or a weight itself, that is no number.
+    #[error("the tensor holds a scale or a weight that is not a finite number")]
     ScaleNotFinite,
     /// Memory is short.
     #[error(transparent)]
@@ -92,7 +92,7 @@ impl Format {
         if cols == 0 || !cols.is_multiple_of(block) {
             return Err(FormatError::RaggedRow { format: self, cols, block });
         }
-        Ok(cols / block * bytes)
+        (cols / block).checked_mul(bytes).ok_or(FormatError::RaggedRow { format: self, cols, block })
     }
 
     /// Checks that `found` bytes hold `rows` x `cols` elements; returns the bytes of one row.

@@ -195,21 +195,24 @@ fn pack_all(
     let next = AtomicUsize::new(0);
     let packed = Mutex::new(Ok(HashMap::with_capacity(names.len())));
     std::thread::scope(|scope| {
-        for _ in 0..options.threads.max(1) {
-            scope.spawn(|| {
-                while let Some((name, rows, cols)) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let matrix = pack_one(gguf, name, *rows, *cols, options.widened);
-                    let mut packed = packed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    match (&mut *packed, matrix) {
-                        (Ok(map), Ok(matrix)) => {
-                            map.insert(name.clone(), matrix);
-                        }
-                        (Ok(_), Err(error)) => *packed = Err(error),
-                        (Err(_), _) => return,
+        let work = || {
+            while let Some((name, rows, cols)) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let matrix = pack_one(gguf, name, *rows, *cols, options.widened);
+                let mut packed = packed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                match (&mut *packed, matrix) {
+                    (Ok(map), Ok(matrix)) => {
+                        map.insert(name.clone(), matrix);
                     }
+                    (Ok(_), Err(error)) => *packed = Err(error),
+                    (Err(_), _) => return,
                 }
-            });
+            }
+        };
+        for _ in 1..options.threads {
+            // Where no thread is to be had, this one does all.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
+        work();
     });
     packed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

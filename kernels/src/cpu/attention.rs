@@ -91,6 +91,7 @@ pub fn attention(
     if compute.isa == Isa::Reference {
         return reference::attention(kv, rows, q, width, out);
     }
+    assert_apart(rows);
     let call = Call { isa: compute.isa, kv, rows, q, width, out: Shards::new(out) };
     let (items, partials) = call.items(compute.threads());
     let mut sums = vec![0f32; partials];
@@ -101,6 +102,14 @@ pub fn attention(
     if partials > 0 {
         call.join(&items, &sums);
     }
+}
+
+/// No two rows have a token of the query matrix in common: threads write their results side by side.
+pub(crate) fn assert_apart(rows: &[QueryRow<'_>]) {
+    let mut tokens: Vec<(usize, usize)> = rows.iter().map(|row| (row.first, row.tokens)).collect();
+    tokens.sort_unstable();
+    let apart = |pair: &[(usize, usize)]| pair[0].0 + pair[0].1 <= pair[1].0;
+    assert!(tokens.windows(2).all(apart), "two rows have a token in common");
 }
 
 /// What all items of a call share.

@@ -174,7 +174,7 @@ macro_rules! kernels {
                             };
                             for (r, sums) in sums.iter().enumerate().take(w.len()) {
                                 let to = &mut out[(at * ROWS + r) * padded + from..][..BLOCK];
-                                to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum);
+                                to.iter_mut().zip(sums).for_each(|(to, sum)| *to = to.wrapping_add(*sum));
                             }
                         }
                     }

@@ -144,7 +144,7 @@ pub(crate) fn mix(format: KvFormat, w: &[[i16; CHUNK]], padded: usize, chunk: &C
                 };
                 for (r, sums) in sums.iter().enumerate().take(w.len()) {
                     let to = &mut out[(at * ROWS + r) * padded + from..][..BLOCK];
-                    to.iter_mut().zip(sums).for_each(|(to, sum)| *to += sum);
+                    to.iter_mut().zip(sums).for_each(|(to, sum)| *to = to.wrapping_add(*sum));
                 }
             }
         }

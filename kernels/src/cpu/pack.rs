@@ -97,11 +97,16 @@ impl Matrix {
     pub fn pack_eight(rows: usize, cols: usize, values: &[f32]) -> Result<Self, FormatError> {
         let mut bytes = Vec::with_capacity(values.len() / UNIT * (UNIT + 2));
         for unit in values.chunks(UNIT) {
+            // A maximum would pass over what is no number.
+            if !unit.iter().all(|x| x.is_finite()) {
+                return Err(FormatError::ScaleNotFinite);
+            }
             let top = unit.iter().fold(0f32, |top, x| top.max(x.abs()));
             let scale = f16::from_f32(top / 127.0);
             bytes.extend_from_slice(&half(scale.to_f32())?);
             let inverse = if top > 0.0 { 1.0 / scale.to_f32() } else { 0.0 };
-            bytes.extend(unit.iter().map(|x| super::kv::rounded(*x, inverse) as u8));
+            // A very small scale is rounded by much, so the largest may lie outside.
+            bytes.extend(unit.iter().map(|x| super::kv::rounded(*x, inverse).clamp(-127, 127) as u8));
         }
         Self::pack(Format::Q8_0, rows, cols, &bytes)
     }
@@ -151,6 +156,10 @@ impl Matrix {
 impl PackedFloat {
     fn pack(format: Format, cols: usize, bytes: &[u8], row_bytes: usize) -> Result<Self, FormatError> {
         let size = format.block().1;
+        // The paths turn f16 into f32 by arithmetic that holds for numbers alone.
+        if format == Format::F16 && bytes.chunks_exact(2).any(|half| half[1] & 0x7c == 0x7c) {
+            return Err(FormatError::ScaleNotFinite);
+        }
         let panels = (bytes.len() / row_bytes).div_ceil(PANEL);
         let mut packed = Buffer::zeroed(panels * PANEL * cols * size)?;
         let out = packed.bytes_mut();

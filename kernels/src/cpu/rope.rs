@@ -1,7 +1,7 @@
 //! Where does a token stand? Its query and key are rotated by its position's angles, and key and value go to their block.
 
 use super::Compute;
-use super::attention::QueryRow;
+use super::attention::{QueryRow, assert_apart};
 use super::kv::{AttentionShape, BLOCK, KvPool};
 use crate::pool::Shards;
 
@@ -99,6 +99,7 @@ pub fn rope_and_store(
     let mut written: Vec<u32> = items.iter().map(|(row, from, _)| row.blocks[from / BLOCK]).collect();
     written.sort_unstable();
     assert!(written.windows(2).all(|pair| pair[0] != pair[1]), "two rows write one block");
+    assert_apart(rows);
     let isa = compute.isa;
     let (blocks, qkv) = (kv.layer_mut(layer), Shards::new(qkv));
     compute.rows(items.len(), width * AttentionShape::BLOCK_TOKENS, &|at| {
@@ -106,7 +107,7 @@ pub fn rope_and_store(
         // SAFETY: no two items write one block, as asserted.
         let mut block = unsafe { blocks.block(row.blocks[from / BLOCK]) };
         for position in from..to {
-            // SAFETY: each token belongs to one item.
+            // SAFETY: each token belongs to one item, as rows are apart.
             let token = unsafe { qkv.part((row.first + position - row.start) * width, width) };
             let (turning, v) = token.split_at_mut(q_len + k_len);
             if let Some(angles) = angles {

@@ -215,7 +215,7 @@ fn starts(isa: Isa, weights: &[i8], group: usize, out: &mut [Lanes<i32>]) {
 }
 
 /// Bits of f16 to f32, times `factor`, a power of two: by arithmetic on bits, which vectorises everywhere. Every finite
-/// f16 is met exactly; others do not occur.
+/// f16 is met exactly; packing refuses others.
 fn floats(isa: Isa, halves: &[u16], factor: f32, out: &mut [Lanes<f32>]) {
     #[cfg(target_arch = "x86_64")]
     if isa == Isa::Avx512Vnni {

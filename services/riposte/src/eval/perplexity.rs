@@ -112,7 +112,10 @@ fn score(loaded: &mut Loaded, ids: &[TokenId], window: usize, name: &str) -> Res
                 let next = start + i + 1;
                 if next >= window / 2 && next < tokens.len() {
                     let (sum, _) = log_sum_exp(Isa::detect(), logits);
-                    logprobs.push(f64::from(logits[tokens[next] as usize]) - sum);
+                    let Some(logit) = logits.get(tokens[next] as usize) else {
+                        return Err(Failure::new("the tokenizer has tokens that the model does not know"));
+                    };
+                    logprobs.push(f64::from(*logit) - sum);
                 }
             }
         }
