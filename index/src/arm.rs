@@ -1,4 +1,4 @@
-//! What do both arms of a search have in common? A ranked list of rows, and two ways to fail.
+//! What do both arms of a search have in common? A ranked list of rows, how complete it is, and ways to have none.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,9 +10,25 @@ pub(crate) struct Ranked {
     pub(crate) score: f32,
 }
 
+/// What an arm found.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Found {
+    /// Best first.
+    pub(crate) ranked: Vec<Ranked>,
+    /// How much of its work it did before its deadline, 0 to 1.
+    pub(crate) share: f32,
+}
+
+impl Found {
+    /// Nothing.
+    pub(crate) const NOTHING: Found = Found { ranked: Vec::new(), share: 0.0 };
+}
+
 /// Why an arm gave nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ArmError {
+    /// The query did not go to it.
+    NotAsked,
     /// Its deadline passed.
     Expired,
     /// It broke; the message says how.

@@ -1,16 +1,16 @@
 //! Which passages share the query's terms? BM25 in tantivy over title, headings and text.
 
-use crate::arm::{ArmError, Ranked, TopRows};
+use crate::arm::{ArmError, Found};
+use crate::bm25::{self, FieldWeight};
 use crate::{IndexError, Passage};
 use budgets::{Clock, Deadline};
 use std::path::Path;
-use tantivy::query::{BooleanQuery, BoostQuery, DisjunctionMaxQuery, EnableScoring, Query, TermQuery};
 use tantivy::schema::{FAST, Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
 use tantivy::tokenizer::{
     AsciiFoldingFilter, Language, LowerCaser, RemoveLongFilter, SimpleTokenizer, Stemmer, StopWordFilter,
     TextAnalyzer,
 };
-use tantivy::{DocSet, Index, IndexReader, ReloadPolicy, TERMINATED, TantivyDocument, Term};
+use tantivy::{Index, IndexReader, ReloadPolicy, TantivyDocument};
 
 /// Name of the analyzer; part of the format, because terms in the index are this analyzer's.
 const ANALYZER: &str = "english";
@@ -20,16 +20,12 @@ const WRITER_BYTES: usize = 64 << 20;
 const WORD_BYTES_MAX: usize = 60;
 /// Most different terms of one query that are looked up; later ones are left out.
 const QUERY_TERMS_MAX: usize = 128;
-/// Documents between two looks at the clock.
-const DOCUMENTS_PER_CHECK: usize = 256;
-/// Weight of a term's best field is whole; the other fields that hold it add this share.
-const OTHER_FIELDS_SHARE: f32 = 0.3;
 
-/// Weights of the three fields. Title and headings count a little more than text, for they say what a passage is
-/// about, yet not much: they repeat over all passages of a document or section.
-const TITLE_BOOST: f32 = 1.2;
-const HEADINGS_BOOST: f32 = 1.3;
-const TEXT_BOOST: f32 = 1.0;
+/// Weight of each field, and how far its length devalues its terms. Title and headings say what a passage is about, yet
+/// they repeat over all passages of a document or section; their lengths say little.
+const TITLE: (f32, f32) = (1.2, 0.3);
+const HEADINGS: (f32, f32) = (1.3, 0.3);
+const TEXT: (f32, f32) = (1.0, 0.4);
 
 /// An open lexical index.
 pub(crate) struct Lexical {
@@ -116,7 +112,8 @@ impl Lexical {
         Ok(Lexical { reader, analyzer, fields: schema().1 })
     }
 
-    /// The best `depth` passages for `text`, best first; none when no term of it is left after stop words.
+    /// The best `depth` passages for `text`, best first; none when no term of it is left after stop words. What was
+    /// counted when the deadline came is given back.
     ///
     /// Terms are taken from the text by the analyzer; the text never meets a query parser, so no text is malformed.
     pub(crate) fn search(
@@ -125,40 +122,15 @@ impl Lexical {
         depth: usize,
         deadline: Deadline,
         clock: &dyn Clock,
-    ) -> Result<Vec<Ranked>, ArmError> {
-        if deadline.expired(clock.now()) {
-            return Err(ArmError::Expired);
-        }
-        let searcher = self.reader.searcher();
-        let query = self.query(text);
-        let weight = query.weight(EnableScoring::enabled_from_searcher(&searcher))?;
-        let mut top = TopRows::new(depth);
-        let mut seen = 0;
-        for segment in searcher.segment_readers() {
-            let rows = segment.fast_fields().u64(ROW)?;
-            // A loop of our own instead of a collector, because a collector cannot stop.
-            let mut scorer = weight.scorer(segment, 1.0)?;
-            let mut document = scorer.doc();
-            while document != TERMINATED {
-                seen += 1;
-                if seen % DOCUMENTS_PER_CHECK == 0 && deadline.expired(clock.now()) {
-                    return Err(ArmError::Expired);
-                }
-                let row = rows.first(document).and_then(|row| usize::try_from(row).ok());
-                if let Some(row) = row {
-                    top.offer(row, scorer.score());
-                }
-                document = scorer.advance();
-            }
-        }
-        match deadline.expired(clock.now()) {
-            true => Err(ArmError::Expired),
-            false => Ok(top.into_ranked()),
-        }
+    ) -> Result<Found, ArmError> {
+        let Fields { title, headings, text: body, .. } = self.fields;
+        let fields = [(title, TITLE), (headings, HEADINGS), (body, TEXT)]
+            .map(|(field, (weight, length))| FieldWeight { field, weight, length });
+        bm25::search(&self.reader.searcher(), &fields, ROW, &self.terms(text), depth, (deadline, clock))
     }
 
-    /// Any of the terms; each counts by the field that holds it best.
-    fn query(&self, text: &str) -> BooleanQuery {
+    /// The different terms of a text.
+    fn terms(&self, text: &str) -> Vec<String> {
         let mut terms: Vec<String> = Vec::new();
         let mut analyzer = self.analyzer.clone();
         let mut stream = analyzer.token_stream(text);
@@ -168,15 +140,6 @@ impl Lexical {
                 terms.push(term.clone());
             }
         }
-        let Fields { title, headings, text, .. } = self.fields;
-        let term_query = |term: &String| -> Box<dyn Query> {
-            let in_field = |(field, boost): (Field, f32)| -> Box<dyn Query> {
-                let query = TermQuery::new(Term::from_field_text(field, term), IndexRecordOption::WithFreqs);
-                Box::new(BoostQuery::new(Box::new(query), boost))
-            };
-            let fields = [(title, TITLE_BOOST), (headings, HEADINGS_BOOST), (text, TEXT_BOOST)];
-            Box::new(DisjunctionMaxQuery::with_tie_breaker(fields.map(in_field).into(), OTHER_FIELDS_SHARE))
-        };
-        BooleanQuery::union(terms.iter().map(term_query).collect())
+        terms
     }
 }

@@ -4,7 +4,9 @@
 //! and vectors as one immutable generation on disk, and [`Index`] opens the current generation and searches it.
 //! Knows nothing of language models, prompts or HTTP: the [`Embed`] trait is all it sees of a model.
 
+mod alike;
 mod arm;
+mod bm25;
 mod build;
 mod embed;
 mod error;
@@ -25,5 +27,5 @@ pub use embed::{Embed, EmbedError};
 pub use error::{IndexError, SearchError};
 pub use passage::{Passage, PassageId, SourceSpan};
 pub use progress::{Phase, Progress, Skipped, Summary};
-pub use query::{ArmScore, Coverage, Hit, IndexInfo, Query, SearchResult};
+pub use query::{ArmScore, Arms, Coverage, Hit, IndexInfo, Query, SearchResult};
 pub use search::Index;

@@ -11,8 +11,22 @@ pub struct Query<'a> {
     pub text: &'a str,
     /// Largest number of hits; held between 1 and `Limits::search_hits_max`.
     pub limit: usize,
-    /// Both arms stop here.
+    /// All arms stop here.
     pub deadline: Deadline,
+    /// Which arms are asked.
+    pub arms: Arms,
+}
+
+/// Which searches a query goes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arms {
+    /// BM25 and vectors, fused.
+    #[default]
+    Both,
+    /// BM25 alone.
+    Lexical,
+    /// Vectors alone.
+    Vector,
 }
 
 /// How one arm judged a passage.
@@ -29,7 +43,8 @@ pub struct ArmScore {
 pub struct Hit {
     /// The passage.
     pub passage: Arc<Passage>,
-    /// Fused score: reciprocal ranks of both arms added up; comparable within one result only.
+    /// Fused score: the BM25 score as a share of the list's best, and the cosine, in fixed proportion; comparable within
+    /// one result only.
     pub score: f32,
     /// How the lexical arm judged it, if that arm found it.
     pub lexical: Option<ArmScore>,
@@ -37,23 +52,29 @@ pub struct Hit {
     pub vector: Option<ArmScore>,
 }
 
-/// Which arms finished in time; the hits of an arm that did not are missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How much of its work each arm did before the deadline, 0 to 1; an arm that was not asked, failed or was late did
+/// nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coverage {
-    /// BM25 finished.
-    pub lexical: bool,
-    /// Embedding and nearest-neighbour search finished.
-    pub vector: bool,
+    /// BM25: share of the query's terms, weighed by their rarity, that were counted.
+    pub lexical: f32,
+    /// Nearest neighbours: share of the passages that were compared; a search of a graph is whole or nothing.
+    pub vector: f32,
 }
 
-/// What a search gives back; at least one arm finished.
+impl Coverage {
+    /// Both arms finished.
+    pub const WHOLE: Coverage = Coverage { lexical: 1.0, vector: 1.0 };
+}
+
+/// What a search gives back; at least one arm did part of its work.
 #[derive(Clone, Debug)]
 pub struct SearchResult {
     /// Best first.
     pub hits: Vec<Hit>,
     /// What each stage took; the two arms overlap.
     pub timeline: Timeline,
-    /// Which arms finished.
+    /// How far each arm came.
     pub coverage: Coverage,
     /// Generation that was searched.
     pub generation: u64,

@@ -1,12 +1,13 @@
 //! How does a query become hits within its deadline? Both arms side by side, then fusion.
 
-use crate::arm::{ArmError, Ranked};
+use crate::alike::Runs;
+use crate::arm::{ArmError, Found};
 use crate::build::unit;
-use crate::fuse::{Fused, fuse, weight};
+use crate::fuse::{Fused, fuse, spread, weight};
 use crate::lexical::Lexical;
 use crate::vector::{EXACT_PASSAGES_MAX, Vectors};
 use crate::{
-    Coverage, Embed, Hit, IndexError, IndexInfo, Passage, PassageId, Query, SearchError, SearchResult,
+    Arms, Coverage, Embed, Hit, IndexError, IndexInfo, Passage, PassageId, Query, SearchError, SearchResult,
     generation, rows,
 };
 use budgets::{Clock, Deadline, Limits, Moment, Stage, Timeline};
@@ -19,6 +20,9 @@ use std::sync::Arc;
 /// Fewest candidates that each arm gives to fusion, however few hits are wanted: the best fused passage is often first
 /// in neither list.
 const DEPTH_MIN: usize = 50;
+
+/// Hits that are compared word by word with each other; further down only equal texts are dropped.
+const COMPARED_MAX: usize = 32;
 
 /// An open generation; searches run side by side on a shared reference.
 pub struct Index {
@@ -42,7 +46,9 @@ impl std::fmt::Debug for Index {
 
 /// What an arm gave, and how long each of its stages took.
 struct Outcome {
-    found: Result<Vec<Ranked>, (Stage, ArmError)>,
+    found: Result<Found, (Stage, ArmError)>,
+    /// The query's vector, if this arm made it.
+    query: Vec<f32>,
     spent: Vec<(Stage, Moment, Moment)>,
 }
 
@@ -108,19 +114,26 @@ impl Index {
         self.check(query)?;
         let limit = query.limit.clamp(1, self.hits_max.max(1));
         let depth = DEPTH_MIN.max(2 * limit);
-        let (lexical, vector) = self.both_arms(query, depth);
+        let (lexical, vector) = match query.arms {
+            Arms::Both => self.both_arms(query, depth),
+            Arms::Lexical => (self.lexical_arm(query.text, depth, query.deadline), not_asked(Stage::Vector)),
+            Arms::Vector => (not_asked(Stage::Lexical), self.vector_arm(query.text, depth, query.deadline)),
+        };
         let mut timeline = Timeline::default();
         for (stage, from, to) in lexical.spent.iter().chain(&vector.spent) {
             timeline.add(*stage, to.since(*from));
         }
-        let coverage = Coverage { lexical: lexical.found.is_ok(), vector: vector.found.is_ok() };
+        let embedded = vector.query;
         let (lexical, vector) = match (lexical.found, vector.found) {
             (Err(lexical), Err(vector)) => return Err(both_failed(lexical, vector)),
             (lexical, vector) => (found(lexical), found(vector)),
         };
+        let coverage = Coverage { lexical: lexical.share, vector: vector.share };
         let began = self.clock.now();
-        let fused =
-            fuse(&lexical, &vector, |row| self.passages.get(row).map_or(0.0, |one| weight(&one.headings)));
+        let cosine = |row| self.vectors.cosine(&embedded, row);
+        let weight = |row: usize| self.passages.get(row).map_or(0.0, |one| weight(&one.headings));
+        let mut fused = fuse(&lexical.ranked, &vector.ranked, cosine, weight);
+        spread(&mut fused, |row| self.passages.get(row).map_or("", |one| one.document_id.as_str()));
         let hits = self.hits(&fused, limit);
         timeline.add(Stage::Fuse, self.clock.now().since(began));
         Ok(SearchResult { hits, timeline, coverage, generation: self.info.generation })
@@ -175,6 +188,7 @@ impl Index {
         let found = catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|_| Err(panicked()));
         Outcome {
             found: found.map_err(|error| (Stage::Lexical, error)),
+            query: Vec::new(),
             spent: vec![(Stage::Lexical, began, self.clock.now())],
         }
     }
@@ -187,12 +201,12 @@ impl Index {
         let mut spent = vec![(Stage::Embed, began, between)];
         let query = match embedded {
             Ok(query) => query,
-            Err(error) => return Outcome { found: Err((Stage::Embed, error)), spent },
+            Err(error) => return Outcome { found: Err((Stage::Embed, error)), query: Vec::new(), spent },
         };
         let search = || self.vectors.search(&query, depth, deadline, self.clock.as_ref());
         let found = catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|_| Err(panicked()));
         spent.push((Stage::Vector, between, self.clock.now()));
-        Outcome { found: found.map_err(|error| (Stage::Vector, error)), spent }
+        Outcome { found: found.map_err(|error| (Stage::Vector, error)), query, spent }
     }
 
     fn embed_query(&self, text: &str, deadline: Deadline) -> Result<Vec<f32>, ArmError> {
@@ -207,20 +221,29 @@ impl Index {
         unit(vector, self.embed.dimensions()).map_err(ArmError::Failed)
     }
 
-    /// The first `limit` passages, of each text only the best.
+    /// The first `limit` passages; of those that say the same in nearly the same words only the best.
     fn hits(&self, fused: &[Fused], limit: usize) -> Vec<Hit> {
-        let mut texts = HashSet::new();
-        let passages = fused.iter().filter_map(|one| Some((one, self.passages.get(one.row)?)));
-        passages
-            .filter(|(_, passage)| texts.insert(passage.text.as_str()))
-            .take(limit)
-            .map(|(one, passage)| Hit {
+        let (mut hits, mut texts, mut runs) = (Vec::new(), HashSet::new(), Vec::new());
+        for one in fused {
+            let Some(passage) = self.passages.get(one.row).filter(|_| hits.len() < limit) else { continue };
+            if !texts.insert(passage.text.as_str()) {
+                continue;
+            }
+            if hits.len() < COMPARED_MAX {
+                let new = Runs::of(&passage.text);
+                if runs.iter().any(|old| new.alike(old)) {
+                    continue;
+                }
+                runs.push(new);
+            }
+            hits.push(Hit {
                 passage: Arc::clone(passage),
                 score: one.score,
                 lexical: one.lexical,
                 vector: one.vector,
-            })
-            .collect()
+            });
+        }
+        hits
     }
 }
 
@@ -228,28 +251,33 @@ fn panicked() -> ArmError {
     ArmError::Failed("it panicked".into())
 }
 
+fn not_asked(stage: Stage) -> Outcome {
+    Outcome { found: Err((stage, ArmError::NotAsked)), query: Vec::new(), spent: Vec::new() }
+}
+
 fn broken(stage: Stage) -> Outcome {
-    Outcome { found: Err((stage, panicked())), spent: Vec::new() }
+    Outcome { found: Err((stage, panicked())), query: Vec::new(), spent: Vec::new() }
 }
 
 /// An arm's list; an arm that is missing gives none, and a broken one is worth a line in the log.
-fn found(arm: Result<Vec<Ranked>, (Stage, ArmError)>) -> Vec<Ranked> {
+fn found(arm: Result<Found, (Stage, ArmError)>) -> Found {
     arm.unwrap_or_else(|(stage, error)| {
         if let ArmError::Failed(message) = error {
             tracing::warn!(stage = stage.name(), message, "one arm of a search failed");
         }
-        Vec::new()
+        Found::NOTHING
     })
 }
 
 /// A fault is told rather than a delay, because it will not pass by asking again with more time.
 fn both_failed(lexical: (Stage, ArmError), vector: (Stage, ArmError)) -> SearchError {
-    let expired = SearchError::Expired { stage: vector.0 };
+    let stage = if vector.1 == ArmError::NotAsked { lexical.0 } else { vector.0 };
+    let expired = SearchError::Expired { stage };
     [lexical, vector]
         .into_iter()
         .find_map(|(stage, error)| match error {
             ArmError::Failed(message) => Some(SearchError::Arm { stage, message }),
-            ArmError::Expired => None,
+            ArmError::Expired | ArmError::NotAsked => None,
         })
         .unwrap_or(expired)
 }

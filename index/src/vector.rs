@@ -4,11 +4,12 @@
 //! that misses nothing, and cannot miss. Larger ones use an HNSW graph, read from disk as it was built.
 
 use crate::IndexError;
-use crate::arm::{ArmError, Ranked, TopRows};
+use crate::arm::{ArmError, Found, TopRows};
 use budgets::{Clock, Deadline};
-use hnsw_rs::prelude::{AnnT, Distance, Hnsw, HnswIo};
+use hnsw_rs::prelude::{AnnT, Distance, Hnsw, HnswIo, Point};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Up to this many passages the search is exact.
 pub(crate) const EXACT_PASSAGES_MAX: usize = 4_096;
@@ -52,8 +53,8 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 pub(crate) enum Vectors {
     /// All vectors behind one another.
     Exact { dimensions: usize, values: Vec<f32> },
-    /// A graph over them.
-    Graph(Box<Hnsw<'static, f32, UnitCosine>>),
+    /// A graph over them, and its points by row.
+    Graph { graph: Box<Hnsw<'static, f32, UnitCosine>>, points: Vec<Arc<Point<'static, f32>>> },
 }
 
 /// Builds the graph over `values` and writes it into `dir`.
@@ -82,45 +83,60 @@ impl Vectors {
             reader.load_hnsw::<f32, UnitCosine>()
         };
         match catch_unwind(AssertUnwindSafe(load)) {
-            Ok(Ok(graph)) => Ok(Vectors::Graph(Box::new(graph))),
+            Ok(Ok(graph)) => {
+                let mut points: Vec<Arc<Point<'static, f32>>> =
+                    graph.get_point_indexation().into_iter().collect();
+                points.sort_unstable_by_key(|point| point.get_origin_id());
+                Ok(Vectors::Graph { graph: Box::new(graph), points })
+            }
             Ok(Err(error)) => Err(IndexError::Vector(error.to_string())),
             Err(_) => Err(IndexError::Vector("the graph could not be read".into())),
         }
     }
 
-    /// The `depth` nearest passages, nearest first, with their cosines.
+    /// The `depth` nearest passages, nearest first, with their cosines; of an exact search also the nearest of those that
+    /// were compared before the deadline.
     pub(crate) fn search(
         &self,
         query: &[f32],
         depth: usize,
         deadline: Deadline,
         clock: &dyn Clock,
-    ) -> Result<Vec<Ranked>, ArmError> {
-        let found = match self {
+    ) -> Result<Found, ArmError> {
+        if deadline.expired(clock.now()) {
+            return Err(ArmError::Expired);
+        }
+        let mut top = TopRows::new(depth);
+        match self {
             Vectors::Exact { dimensions, values } => {
-                let mut top = TopRows::new(depth);
+                let count = values.len() / dimensions;
                 for (row, vector) in values.chunks_exact(*dimensions).enumerate() {
-                    if row % VECTORS_PER_CHECK == 0 && deadline.expired(clock.now()) {
-                        return Err(ArmError::Expired);
+                    if row > 0 && row % VECTORS_PER_CHECK == 0 && deadline.expired(clock.now()) {
+                        return Ok(Found { ranked: top.into_ranked(), share: row as f32 / count as f32 });
                     }
                     top.offer(row, dot(query, vector));
                 }
-                top.into_ranked()
             }
             // The library cannot be stopped; it looks at some thousand points, which takes about a millisecond.
-            Vectors::Graph(graph) => {
-                if deadline.expired(clock.now()) {
-                    return Err(ArmError::Expired);
-                }
+            Vectors::Graph { graph, .. } => {
                 let neighbours = graph.search(query, depth, SEARCH_CANDIDATES_MIN.max(2 * depth));
-                let mut top = TopRows::new(depth);
                 neighbours.iter().for_each(|near| top.offer(near.d_id, 1.0 - near.distance));
-                top.into_ranked()
             }
-        };
-        match deadline.expired(clock.now()) {
-            true => Err(ArmError::Expired),
-            false => Ok(found),
+        }
+        Ok(Found { ranked: top.into_ranked(), share: 1.0 })
+    }
+
+    /// The cosine of a query and one passage.
+    pub(crate) fn cosine(&self, query: &[f32], row: usize) -> Option<f32> {
+        match self {
+            Vectors::Exact { dimensions, values } => {
+                values.get(row * dimensions..(row + 1) * dimensions).map(|vector| dot(query, vector))
+            }
+            // Rows are the points' own numbers, without gaps; a graph that lost some must not lend another's vector.
+            Vectors::Graph { points, .. } => {
+                let point = points.get(row).filter(|point| point.get_origin_id() == row)?;
+                Some(dot(query, point.get_v()))
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 };
 use budgets::{Clock, Deadline, Limits, Moment, Stage, Timeline};
 use engine::{Engine, Event, FinishReason, Finished, GenerateRequest, Generation, Usage};
-use index::{Index, Query, SearchResult};
+use index::{Arms, Coverage, Index, Query, SearchResult};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -264,7 +264,7 @@ impl<'a> Path<'a> {
 
     /// No passage bears on the question: says so without asking the model, which would have to invent.
     async fn say_nothing_found(&mut self, result: &SearchResult) -> Written {
-        let whole = result.coverage.lexical && result.coverage.vector;
+        let whole = result.coverage == Coverage::WHOLE;
         let text = if whole { prompt::NOTHING_FOUND } else { prompt::NOTHING_FOUND_IN_TIME }.to_string();
         self.show_sources(Vec::new()).await;
         self.show(text.clone()).await;
@@ -347,7 +347,7 @@ async fn search(
 ) -> Result<SearchResult, AnswerError> {
     let index = index.clone();
     let searching = tokio::task::spawn_blocking(move || {
-        index.search(&Query { text: &text, limit, deadline }).map_err(AnswerError::from)
+        index.search(&Query { text: &text, limit, deadline, arms: Arms::Both }).map_err(AnswerError::from)
     });
     joined(searching.await)
 }

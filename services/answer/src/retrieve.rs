@@ -53,7 +53,7 @@ pub fn bears(result: &SearchResult, searched: &str, settings: &AnswerSettings) -
     result.hits.iter().any(|hit| {
         let close = hit.vector.is_some_and(|vector| vector.score >= settings.cosine_min);
         let worded = hit.lexical.is_some()
-            && (!result.coverage.vector || share_held(&asked, hit) >= settings.question_share_min);
+            && (result.coverage.vector < 1.0 || share_held(&asked, hit) >= settings.question_share_min);
         close || worded
     })
 }
@@ -70,8 +70,9 @@ fn share_held(asked: &Terms, hit: &Hit) -> f32 {
 
 /// What the search left out, in words for the caller.
 pub fn left_out(coverage: Coverage) -> Option<&'static str> {
-    match (coverage.lexical, coverage.vector) {
-        (true, true) => None,
+    match (coverage.lexical > 0.0, coverage.vector > 0.0) {
+        _ if coverage == Coverage::WHOLE => None,
+        (true, true) => Some("search cut short"),
         (true, false) => Some("lexical search only"),
         (false, true) => Some("vector search only"),
         (false, false) => Some("no search finished"),
@@ -130,8 +131,8 @@ mod tests {
         }
     }
 
-    fn check_bears(hits: Vec<Hit>, vector: bool, want: bool) {
-        let coverage = Coverage { lexical: true, vector };
+    fn check_bears(hits: Vec<Hit>, vector: f32, want: bool) {
+        let coverage = Coverage { lexical: 1.0, vector };
         let result = SearchResult { hits, timeline: Timeline::default(), coverage, generation: 1 };
         assert_eq!(
             bears(&result, "How is sourdough bread baked?", &AnswerSettings::default()),
@@ -142,12 +143,12 @@ mod tests {
 
     #[test]
     fn close_or_worded_alike_bears_on_the_question() {
-        check_bears(vec![], true, false);
-        check_bears(vec![hit("Unrelated.", false, Some(0.29))], true, false);
-        check_bears(vec![hit("Unrelated.", false, Some(0.29)), hit("Loaves.", false, Some(0.3))], true, true);
-        check_bears(vec![hit("A breadboard and bread.", true, Some(0.1))], true, false);
-        check_bears(vec![hit("Baking of bread.", true, Some(0.1))], true, true);
-        check_bears(vec![hit("Baking of bread.", false, Some(0.1))], true, false);
-        check_bears(vec![hit("Bread.", true, None)], false, true);
+        check_bears(vec![], 1.0, false);
+        check_bears(vec![hit("Unrelated.", false, Some(0.29))], 1.0, false);
+        check_bears(vec![hit("Unrelated.", false, Some(0.29)), hit("Loaves.", false, Some(0.3))], 1.0, true);
+        check_bears(vec![hit("A breadboard and bread.", true, Some(0.1))], 1.0, false);
+        check_bears(vec![hit("Baking of bread.", true, Some(0.1))], 1.0, true);
+        check_bears(vec![hit("Baking of bread.", false, Some(0.1))], 1.0, false);
+        check_bears(vec![hit("Bread.", true, None)], 0.0, true);
     }
 }

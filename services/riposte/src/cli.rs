@@ -282,6 +282,7 @@ impl Cli {
             Command::Bench(BenchCommand::Scheduling(args)) => (None, None, Some(&args.model)),
             Command::Bench(BenchCommand::Engine(args)) => (None, None, Some(&args.model)),
             Command::Bench(BenchCommand::Encode(_))
+            | Command::Eval(EvalCommand::Retrieval(_))
             | Command::Models(_)
             | Command::Config(_)
             | Command::Loadtest(_)

@@ -56,6 +56,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Eval(EvalCommand::Answers(args)) => wait(eval::answers::run(args, config)),
         Command::Eval(EvalCommand::Handbook(args)) => wait(eval::handbook::run(args, config)),
         Command::Eval(EvalCommand::Perplexity(args)) => eval::perplexity::run(args, config),
+        Command::Eval(EvalCommand::Retrieval(args)) => eval::retrieval::run(args, config),
         Command::Bench(BenchCommand::Engine(args)) => bench::engine(args, config),
         Command::Bench(BenchCommand::Encode(args)) => bench::encode(args, config),
         Command::Bench(BenchCommand::Scheduling(args)) => wait(bench::scheduling(args, config)),

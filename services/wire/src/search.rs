@@ -57,13 +57,15 @@ pub struct SearchHit {
     pub passage_id: u64,
 }
 
-/// Which of the two searches finished in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// How much of its work each of the two searches did in time, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Coverage {
-    /// BM25 did.
-    pub lexical: bool,
-    /// Nearest neighbours did.
-    pub vector: bool,
+    /// BM25: share of the query's terms, weighed by their rarity, that were counted.
+    #[schema(minimum = 0, maximum = 1)]
+    pub lexical: f32,
+    /// Nearest neighbours: share of the passages that were compared.
+    #[schema(minimum = 0, maximum = 1)]
+    pub vector: f32,
 }
 
 /// Answer to `POST /v1/search`.
@@ -73,7 +75,7 @@ pub struct SearchResponse {
     pub id: String,
     /// Best first.
     pub hits: Vec<SearchHit>,
-    /// Which searches are in the result.
+    /// How far each search came.
     pub coverage: Coverage,
     /// Snapshot of the index that was searched.
     pub generation: u64,

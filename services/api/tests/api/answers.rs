@@ -186,5 +186,5 @@ async fn a_search_gives_passages_with_both_ranks() {
     assert!(found.hits.len() <= 2);
     assert_eq!(found.hits[0].lexical.as_ref().unwrap().rank, 1);
     assert_eq!(found.hits[0].vector.as_ref().unwrap().rank, 1);
-    assert_eq!(found.coverage, wire::Coverage { lexical: true, vector: true });
+    assert_eq!(found.coverage, wire::Coverage { lexical: 1.0, vector: 1.0 });
 }

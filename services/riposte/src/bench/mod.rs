@@ -8,7 +8,7 @@ mod cost;
 mod drive;
 mod encode;
 mod engine;
-mod figures;
+pub mod figures;
 mod prefix;
 
 use crate::cli::{BenchPart, EncodeArgs, EngineArgs, SchedulingArgs};

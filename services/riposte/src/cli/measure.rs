@@ -14,6 +14,45 @@ pub enum EvalCommand {
     Handbook(HandbookArgs),
     /// Score a text with the packed weights, and with the same weights in f32
     Perplexity(PerplexityArgs),
+    /// Rank the documents of a judged set with each arm of the search, and score the rankings
+    Retrieval(RetrievalArgs),
+}
+
+/// `riposte eval retrieval`
+#[derive(Debug, Args)]
+pub struct RetrievalArgs {
+    /// Documents: JSON lines with _id, title and text, packed with gzip if the name ends in .gz
+    #[arg(long, value_name = "FILE", required_unless_present = "squad", requires_all = ["queries", "qrels"])]
+    pub corpus: Option<PathBuf>,
+    /// Queries: JSON lines with _id and text
+    #[arg(long, value_name = "FILE", requires = "corpus")]
+    pub queries: Option<PathBuf>,
+    /// Judgements: lines of query, document and grade with tabs between, under a header
+    #[arg(long, value_name = "FILE", requires = "corpus")]
+    pub qrels: Option<PathBuf>,
+    /// A SQuAD 1.1 file in place of the three: its paragraphs are the documents
+    #[arg(long, value_name = "FILE", conflicts_with = "corpus")]
+    pub squad: Option<PathBuf>,
+    /// Only the half of the queries to tune on, or the half that is held out; by a hash of the query's id
+    #[arg(long, value_name = "HALF", default_value = "all")]
+    pub half: QueryHalf,
+    /// Keep the index in this folder and use it again, instead of building one for this run
+    #[arg(long, value_name = "DIR")]
+    pub index: Option<PathBuf>,
+    /// Write the figures to this file, as JSON; `-` prints them instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Which queries of a judged set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum QueryHalf {
+    /// Every query
+    All,
+    /// Those to choose settings by
+    Tuning,
+    /// Those held out
+    Test,
 }
 
 /// `riposte eval perplexity`

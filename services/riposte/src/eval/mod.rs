@@ -2,6 +2,9 @@
 
 pub mod answers;
 pub mod handbook;
+mod judged;
 pub mod perplexity;
+mod ranking;
+pub mod retrieval;
 mod score;
 mod squad;

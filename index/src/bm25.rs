@@ -1,0 +1,204 @@
+//! How much do the query's terms weigh in each passage? BM25 over several fields at once (BM25F; Zaragoza and others,
+//! TREC 2004): a term's occurrences in all fields are weighed and added up before they are damped, so that a passage
+//! does not win by saying one word in its title, in its heading and in its text.
+//!
+//! Terms are taken one after another, the rarest first. So what has been counted when time runs out is the part that
+//! tells passages apart best, and every passage has been judged by the same terms.
+
+use crate::arm::{ArmError, Found, TopRows};
+use budgets::{Clock, Deadline};
+use std::sync::Arc;
+use tantivy::fieldnorm::FieldNormReader;
+use tantivy::postings::Postings;
+use tantivy::schema::{Field, IndexRecordOption};
+use tantivy::{DocSet, InvertedIndexReader, Searcher, SegmentReader, TERMINATED, Term};
+
+/// Where a further occurrence of a term begins to count less; Anserini's default.
+const SATURATION: f32 = 0.9;
+/// Postings between two looks at the clock.
+const POSTINGS_PER_CHECK: usize = 512;
+
+/// How much a field counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FieldWeight {
+    pub(crate) field: Field,
+    /// What an occurrence in it is worth beside one in a field of weight 1.
+    pub(crate) weight: f32,
+    /// How far a long field devalues its terms: 0 not at all, 1 in proportion.
+    pub(crate) length: f32,
+}
+
+/// A field in one segment.
+struct FieldReader {
+    weighed: FieldWeight,
+    index: Arc<InvertedIndexReader>,
+    norms: FieldNormReader,
+    /// Mean length of the field over all segments, in terms.
+    mean: f32,
+}
+
+/// One segment with the sums so far.
+struct Segment<'a> {
+    reader: &'a SegmentReader,
+    fields: Vec<FieldReader>,
+    /// `[document]`: sum over the terms so far, and the weighed occurrences of the term at hand.
+    scores: Vec<f32>,
+    occurrences: Vec<f32>,
+    /// Documents that hold the term at hand, and those with a score.
+    holders: Vec<u32>,
+    scored: Vec<u32>,
+}
+
+/// A term of the query.
+struct Weighed<'a> {
+    term: &'a str,
+    /// Logarithm of its rarity.
+    idf: f32,
+}
+
+/// The best `depth` rows for `terms`; a row's number stands in the fast field `row`.
+///
+/// # Errors
+/// `Expired` when not even one term was counted in time.
+pub(crate) fn search(
+    searcher: &Searcher,
+    fields: &[FieldWeight],
+    row: &str,
+    terms: &[String],
+    depth: usize,
+    (deadline, clock): (Deadline, &dyn Clock),
+) -> Result<Found, ArmError> {
+    if deadline.expired(clock.now()) {
+        return Err(ArmError::Expired);
+    }
+    let mut segments = open(searcher, fields)?;
+    let plan = weigh(&segments, terms)?;
+    let whole: f32 = plan.iter().map(|one| one.idf).sum();
+    let (mut counted, mut seen) = (0.0, 0);
+    'terms: for one in &plan {
+        for segment in &mut segments {
+            if !segment.count(one.term, &mut seen, (deadline, clock))? {
+                break 'terms;
+            }
+        }
+        segments.iter_mut().for_each(|segment| segment.add(one.idf));
+        counted += one.idf;
+    }
+    if counted == 0.0 && whole > 0.0 {
+        return Err(ArmError::Expired);
+    }
+    let mut top = TopRows::new(depth);
+    for segment in &segments {
+        let rows = segment.reader.fast_fields().u64(row)?;
+        for document in &segment.scored {
+            if let Some(row) = rows.first(*document).and_then(|row| usize::try_from(row).ok()) {
+                top.offer(row, segment.scores[*document as usize]);
+            }
+        }
+    }
+    Ok(Found { ranked: top.into_ranked(), share: if whole > 0.0 { counted / whole } else { 1.0 } })
+}
+
+fn open<'a>(searcher: &'a Searcher, fields: &[FieldWeight]) -> Result<Vec<Segment<'a>>, ArmError> {
+    let documents: u64 = searcher.segment_readers().iter().map(|one| u64::from(one.max_doc())).sum();
+    let mut means = Vec::new();
+    for weighed in fields {
+        let mut terms = 0;
+        for reader in searcher.segment_readers() {
+            terms += reader.inverted_index(weighed.field)?.total_num_tokens();
+        }
+        means.push((terms as f32 / documents.max(1) as f32).max(1.0));
+    }
+    let mut segments = Vec::new();
+    for reader in searcher.segment_readers() {
+        let mut readers = Vec::new();
+        for (weighed, mean) in fields.iter().zip(&means) {
+            readers.push(FieldReader {
+                weighed: *weighed,
+                index: reader.inverted_index(weighed.field)?,
+                norms: reader.get_fieldnorms_reader(weighed.field)?,
+                mean: *mean,
+            });
+        }
+        let numbers = || vec![0.0; reader.max_doc() as usize];
+        segments.push(Segment {
+            reader,
+            fields: readers,
+            scores: numbers(),
+            occurrences: numbers(),
+            holders: Vec::new(),
+            scored: Vec::new(),
+        });
+    }
+    Ok(segments)
+}
+
+/// The terms that some passage holds, rarest first. How many hold a term is taken from the field in which most do.
+fn weigh<'a>(segments: &[Segment<'_>], terms: &'a [String]) -> Result<Vec<Weighed<'a>>, ArmError> {
+    let documents: f32 = segments.iter().map(|segment| segment.scores.len() as f32).sum();
+    let mut plan = Vec::new();
+    for term in terms {
+        let mut holders = 0.0f32;
+        for segment in segments {
+            let mut most = 0;
+            for field in &segment.fields {
+                let found = field.index.doc_freq(&Term::from_field_text(field.weighed.field, term));
+                most = most.max(found.map_err(|error| ArmError::Failed(error.to_string()))?);
+            }
+            holders += most as f32;
+        }
+        if holders > 0.0 {
+            let idf = (1.0 + (documents - holders + 0.5) / (holders + 0.5)).ln();
+            plan.push(Weighed { term, idf });
+        }
+    }
+    plan.sort_by(|a, b| b.idf.total_cmp(&a.idf));
+    Ok(plan)
+}
+
+impl Segment<'_> {
+    /// Counts a term's weighed occurrences; false when the time was over before all were counted.
+    fn count(
+        &mut self,
+        term: &str,
+        seen: &mut usize,
+        (deadline, clock): (Deadline, &dyn Clock),
+    ) -> Result<bool, ArmError> {
+        for field in &self.fields {
+            let FieldWeight { field: name, weight, length } = field.weighed;
+            let term = Term::from_field_text(name, term);
+            let postings = field.index.read_postings(&term, IndexRecordOption::WithFreqs);
+            let Some(mut postings) = postings.map_err(|error| ArmError::Failed(error.to_string()))? else {
+                continue;
+            };
+            let mut document = postings.doc();
+            while document != TERMINATED {
+                *seen += 1;
+                if (*seen).is_multiple_of(POSTINGS_PER_CHECK) && deadline.expired(clock.now()) {
+                    return Ok(false);
+                }
+                let terms = field.norms.fieldnorm(document) as f32;
+                let devalued = 1.0 - length + length * terms / field.mean;
+                let occurrences = &mut self.occurrences[document as usize];
+                if *occurrences == 0.0 {
+                    self.holders.push(document);
+                }
+                *occurrences += weight * postings.term_freq() as f32 / devalued;
+                document = postings.advance();
+            }
+        }
+        Ok(true)
+    }
+
+    /// Adds the counted term to the scores.
+    fn add(&mut self, idf: f32) {
+        for document in self.holders.drain(..) {
+            let occurrences = std::mem::take(&mut self.occurrences[document as usize]);
+            let score = &mut self.scores[document as usize];
+            if *score == 0.0 {
+                self.scored.push(document);
+            }
+            *score += idf * occurrences * (1.0 + SATURATION) / (occurrences + SATURATION);
+        }
+    }
+}
