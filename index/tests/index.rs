@@ -4,7 +4,7 @@
 
 mod fake;
 
-use budgets::{Deadline, Limits, ManualClock, Moment, SystemClock};
+use budgets::{Clock, Deadline, Limits, ManualClock, Moment, SystemClock};
 use fake::{BagOfWords, Embedder};
 use index::{
     Arms, Coverage, Embed, Index, IndexError, PassageId, Phase, Progress, Query, SearchError, Summary, build,
@@ -12,6 +12,7 @@ use index::{
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A folder of documents and one for the index, both gone with the test.
@@ -99,7 +100,7 @@ fn what_was_built_is_found_again() {
     assert_eq!(hit.passage.text, "Cats purr when they rest.");
     assert_eq!((hit.lexical.unwrap().rank, hit.vector.unwrap().rank), (1, 1));
     // The best of the lexical list, and its cosine.
-    assert!((hit.score - (0.3 + 0.7 * hit.vector.unwrap().score)).abs() < 1e-6);
+    assert!((hit.score - (0.4 + 0.6 * hit.vector.unwrap().score)).abs() < 1e-6);
     assert_eq!(index.get(hit.passage.id).unwrap().text, hit.passage.text);
     assert!(index.get(PassageId(1)).is_none());
 
@@ -397,4 +398,39 @@ fn a_large_index_finds_what_an_exact_scan_finds() {
     bytes[middle] ^= 1;
     fs::write(&graph, bytes).unwrap();
     assert!(matches!(world.try_open(Embedder::default()), Err(IndexError::Damaged { .. })));
+}
+
+/// A clock that goes on by a nanosecond each time somebody looks.
+#[derive(Default)]
+struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.0.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+#[test]
+fn an_arm_that_is_cut_short_gives_what_it_counted() {
+    // Words are counted rarest first, and the clock is looked at every 512 passages.
+    let world = World::new(&[]);
+    for number in 0..1_300 {
+        world.write(&format!("{number:05}.txt"), format!("common word{number}").as_bytes());
+    }
+    world.build();
+    let search = |until: u64| {
+        let (embed, clock) = (Arc::new(Embedder::default()), Arc::new(Ticking::default()));
+        let index = Index::open(&world.data(), embed, clock, &Limits::default()).unwrap();
+        let deadline = Deadline::at(Moment::from_nanos(until));
+        index.search(&Query { arms: Arms::Lexical, deadline, ..ask("common word7") })
+    };
+    // Looks: the arm begins, the search begins, 512 passages with the common word were counted.
+    let cut = search(3).unwrap();
+    assert!(cut.coverage.lexical > 0.5 && cut.coverage.lexical < 1.0, "{:?}", cut.coverage);
+    let found: Vec<&str> = cut.hits.iter().map(|hit| hit.passage.document_id.as_str()).collect();
+    assert_eq!(found, ["00007.txt"]);
+    let whole = search(1_000).unwrap();
+    assert_eq!((whole.coverage.lexical, whole.hits.len()), (1.0, 5));
+    assert_eq!(whole.hits[0].passage.document_id, "00007.txt");
+    assert!(matches!(search(2), Err(SearchError::Expired { .. })));
 }
