@@ -3,58 +3,11 @@
 
 mod common;
 
-use common::{Noise, bits, relative_error};
+use common::{Noise, QUANTISED, bits, fast_paths, filled, relative_error, run, weights};
 use kernels::{
     Activations, Compute, Format, Forms, Isa, Linear, Matrix, log_sum_exp, product, product_add,
     product_gelu, product_swiglu, rms_norm,
 };
-
-const QUANTISED: [Format; 8] = [
-    Format::Q4_0,
-    Format::Q4_1,
-    Format::Q5_0,
-    Format::Q5_1,
-    Format::Q8_0,
-    Format::Q4K,
-    Format::Q5K,
-    Format::Q6K,
-];
-
-fn fast_paths() -> Vec<Isa> {
-    Isa::available().into_iter().filter(|isa| *isa != Isa::Reference).collect()
-}
-
-/// Random weights of a format; every f16 scale is set to something small.
-fn weights(format: Format, rows: usize, cols: usize, noise: &mut Noise) -> Linear {
-    let (_, bytes) = format.block();
-    let mut raw = noise.bytes(rows * format.row_bytes(cols).unwrap());
-    for block in raw.chunks_exact_mut(bytes) {
-        let scales: &[usize] = match format {
-            Format::Q6K => &[208],
-            Format::Q4_1 | Format::Q5_1 | Format::Q4K | Format::Q5K => &[0, 2],
-            _ => &[0],
-        };
-        for at in scales {
-            block[*at..*at + 2].copy_from_slice(&half::f16::from_f32(noise.value() * 0.01).to_le_bytes());
-        }
-    }
-    Linear::new(Matrix::pack(format, rows, cols, &raw).unwrap())
-}
-
-fn filled(compute: &mut Compute, parts: &[&Linear], x: &[f32], rows: usize) -> Activations {
-    let mut activations = Activations::default();
-    let forms = Forms::of(compute, parts.iter().map(|part| &part.weights));
-    activations.fill(compute, forms, x, rows);
-    activations
-}
-
-fn run(isa: Isa, threads: usize, w: &Linear, x: &[f32], rows: usize) -> Vec<f32> {
-    let mut compute = Compute::new(threads, isa);
-    let mut out = vec![f32::NAN; rows * w.weights.rows()];
-    let activations = filled(&mut compute, &[w], x, rows);
-    product(&mut compute, &[w], &activations, &mut out);
-    out
-}
 
 #[test]
 fn products_match_the_reference_on_every_path() {

@@ -3,52 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
 mod common;
-use common::{Noise, bits, relative_error};
+use common::{Noise, QUANTISED, bits, fast_paths, relative_error, run, weights};
 use kernels::{
     Activations, Angles, AttentionShape, Compute, Format, Forms, Isa, KvFormat, KvPool, Linear, Matrix,
-    QueryRow, RopeStyle, attention, product, product_add, product_swiglu, rope_and_store,
+    QueryRow, RopeStyle, attention, product_add, product_swiglu, rope_and_store,
 };
-
-const QUANTISED: [Format; 8] = [
-    Format::Q4_0,
-    Format::Q4_1,
-    Format::Q5_0,
-    Format::Q5_1,
-    Format::Q8_0,
-    Format::Q4K,
-    Format::Q5K,
-    Format::Q6K,
-];
-
-fn fast_paths() -> Vec<Isa> {
-    Isa::available().into_iter().filter(|isa| *isa != Isa::Reference).collect()
-}
-
-fn weights(format: Format, rows: usize, cols: usize, noise: &mut Noise) -> Linear {
-    let (_, bytes) = format.block();
-    let mut raw = noise.bytes(rows * format.row_bytes(cols).unwrap());
-    for block in raw.chunks_exact_mut(bytes) {
-        let scales: &[usize] = match format {
-            Format::Q6K => &[208],
-            Format::Q4_1 | Format::Q5_1 | Format::Q4K | Format::Q5K => &[0, 2],
-            _ => &[0],
-        };
-        for at in scales {
-            block[*at..*at + 2].copy_from_slice(&half::f16::from_f32(noise.value() * 0.01).to_le_bytes());
-        }
-    }
-    Linear::new(Matrix::pack(format, rows, cols, &raw).unwrap())
-}
-
-fn run(isa: Isa, threads: usize, w: &Linear, x: &[f32], rows: usize) -> Vec<f32> {
-    let mut compute = Compute::new(threads, isa);
-    let mut out = vec![f32::NAN; rows * w.weights.rows()];
-    let mut a = Activations::default();
-    let forms = Forms::of(&compute, [&w.weights]);
-    a.fill(&mut compute, forms, x, rows);
-    product(&mut compute, &[w], &a, &mut out);
-    out
-}
 
 #[test]
 fn many_rows_many_pieces_equal_portable_and_single_rows() {
