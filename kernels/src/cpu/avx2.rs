@@ -5,7 +5,7 @@ use super::activations::Activations;
 use super::dots::{CHUNK, Chunk};
 use super::kv::{BLOCK, KvFormat};
 use super::pack::{PANEL, UNIT};
-use super::unpack::{Lanes, Piece, UNIT_BYTES};
+use super::unpack::{Lanes, Piece};
 use std::arch::x86_64::*;
 
 /// Lanes of a register.
@@ -13,16 +13,6 @@ const LANES: usize = 8;
 
 /// Registers of a panel.
 const REGISTERS: usize = PANEL / LANES;
-
-/// What a tile of rows of a product needs to hold; asserted once for all tiles.
-fn check(piece: &Piece<'_>, x: &Activations, row: usize, rows: usize) {
-    let (units, parts) = (piece.units.clone(), UNIT / piece.group);
-    assert!(piece.group * parts == UNIT && piece.weights.len() == units.len() * UNIT_BYTES);
-    assert!(piece.starts.len() == units.len() * parts && piece.scales.len() == piece.starts.len());
-    assert!(piece.mins.is_empty() || piece.mins.len() == piece.scales.len());
-    assert!(units.end * UNIT <= x.cols && (row + rows) * x.cols <= x.q.len());
-    assert!(x.scales.len() * UNIT == x.q.len() && x.sums.len() == x.scales.len());
-}
 
 /// Kernels for one set of features. `bytes` adds the products of unsigned and signed bytes in fours, `bytes_small` does
 /// so for weights of at most 6 bits, `words` adds products of 16-bit numbers in pairs.
@@ -39,7 +29,7 @@ macro_rules! kernels {
                 fresh: bool,
                 block: &mut [Lanes<f32>],
             ) {
-                check(piece, x, row, block.len());
+                piece.check(x, row, block.len());
                 if fresh {
                     block.fill(Lanes([0.0; PANEL]));
                 }

@@ -7,7 +7,7 @@
 use super::Claims;
 use super::activations::Activations;
 use super::pack::{LANES, PANEL, UNIT};
-use super::unpack::{Lanes, Piece, UNIT_BYTES};
+use super::unpack::{Lanes, Piece};
 use std::arch::x86_64::*;
 
 /// Rows of a full tile.
@@ -22,17 +22,12 @@ pub(crate) fn multiply(
     claims: Claims,
     block: &mut [Lanes<f32>],
 ) {
-    let (units, parts) = (piece.units.clone(), UNIT / piece.group);
-    assert!(piece.group * parts == UNIT && piece.weights.len() == units.len() * UNIT_BYTES);
-    assert!(piece.starts.len() == units.len() * parts && piece.scales.len() == piece.starts.len());
-    assert!(piece.mins.is_empty() || piece.mins.len() == piece.scales.len());
-    assert!(units.end * UNIT <= x.cols && (row + block.len()) * x.cols <= x.q.len());
-    assert!(x.scales.len() * UNIT == x.q.len() && x.sums.len() == x.scales.len());
+    piece.check(x, row, block.len());
     let mut at = 0;
     while at < block.len() {
         let out = &mut block[at..];
         (at..at + ROWS).for_each(|row| claims.row(row));
-        // SAFETY: only called where the processor has these instructions; the assertions above bound every access.
+        // SAFETY: only called where the processor has these instructions; `check` bounds every access.
         at += unsafe {
             match out.len() {
                 ROWS.. => by_format::<ROWS>(piece, x, row + at, fresh, out),
@@ -74,7 +69,7 @@ fn tile<const R: usize, const GROUP: usize, const MIN: bool>(
 ) {
     let (units, cols) = (piece.units.clone(), x.cols);
     let parts = UNIT / GROUP;
-    // SAFETY: `multiply` asserted that rows below row + R, the piece's units and its parts lie inside their slices.
+    // SAFETY: `check` asserted that rows below row + R, the piece's units and its parts lie inside their slices.
     unsafe {
         let mut acc = [[_mm512_setzero_ps(); 2]; R];
         if !fresh {

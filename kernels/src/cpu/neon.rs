@@ -5,7 +5,7 @@ use super::activations::Activations;
 use super::dots::{CHUNK, Chunk};
 use super::kv::{BLOCK, KvFormat};
 use super::pack::{PANEL, UNIT};
-use super::unpack::{Lanes, Piece, UNIT_BYTES};
+use super::unpack::{Lanes, Piece};
 use std::arch::aarch64::*;
 
 /// Lanes of a register.
@@ -25,17 +25,12 @@ pub(crate) fn multiply(
     fresh: bool,
     block: &mut [Lanes<f32>],
 ) {
-    let (units, parts) = (piece.units.clone(), UNIT / piece.group);
-    assert!(piece.group * parts == UNIT && piece.weights.len() == units.len() * UNIT_BYTES);
-    assert!(piece.starts.len() == units.len() * parts && piece.scales.len() == piece.starts.len());
-    assert!(piece.mins.is_empty() || piece.mins.len() == piece.scales.len());
-    assert!(units.end * UNIT <= x.cols && (row + block.len()) * x.cols <= x.q.len());
-    assert!(x.scales.len() * UNIT == x.q.len() && x.sums.len() == x.scales.len());
+    piece.check(x, row, block.len());
     if fresh {
         block.fill(Lanes([0.0; PANEL]));
     }
     let (pairs, rest) = block.as_chunks_mut::<2>();
-    // SAFETY: only called where the processor has the dot product; the assertions above bound every access.
+    // SAFETY: only called where the processor has the dot product; `check` bounds every access.
     unsafe {
         for (at, out) in pairs.iter_mut().enumerate() {
             tile::<2>(piece, x, row + 2 * at, out);

@@ -106,7 +106,7 @@ impl Matrix {
             bytes.extend_from_slice(&half(scale.to_f32())?);
             let inverse = if top > 0.0 { 1.0 / scale.to_f32() } else { 0.0 };
             // A very small scale is rounded by much, so the largest may lie outside.
-            bytes.extend(unit.iter().map(|x| super::kv::rounded(*x, inverse).clamp(-127, 127) as u8));
+            bytes.extend(unit.iter().map(|x| super::kv::rounded(*x * inverse, 1.0).clamp(-127, 127) as u8));
         }
         Self::pack(Format::Q8_0, rows, cols, &bytes)
     }

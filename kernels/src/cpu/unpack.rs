@@ -1,6 +1,7 @@
 //! How do packed weights become the operands of a multiply instruction? Widened to signed bytes, a piece of a panel at a
 //! time, into memory that stays in the first-level cache.
 
+use super::activations::Activations;
 use super::pack::{PANEL, PackedFloat, PackedInt, UNIT};
 use super::vectorised;
 use crate::Isa;
@@ -12,7 +13,7 @@ use std::ops::Range;
 pub(crate) const UNITS_MAX: usize = 28;
 
 /// Bytes of a unit's signed weights: `[step][register][output][input % 4]`.
-pub(crate) const UNIT_BYTES: usize = UNIT * PANEL;
+const UNIT_BYTES: usize = UNIT * PANEL;
 
 /// What activations are offset by to be unsigned bytes.
 pub(crate) const ACT_OFFSET: i32 = 128;
@@ -50,6 +51,18 @@ pub(crate) struct Piece<'a> {
     pub(crate) group: usize,
     /// First unit and units.
     pub(crate) units: Range<usize>,
+}
+
+impl Piece<'_> {
+    /// Asserts that the lengths fit together and to `rows` rows of `x` from `row` on: what every path relies on.
+    pub(crate) fn check(&self, x: &Activations, row: usize, rows: usize) {
+        let (units, parts) = (self.units.len(), UNIT / self.group);
+        assert!(self.group * parts == UNIT && self.weights.len() == units * UNIT_BYTES);
+        assert!(self.starts.len() == units * parts && self.scales.len() == self.starts.len());
+        assert!(self.mins.is_empty() || self.mins.len() == self.scales.len());
+        assert!(self.units.end * UNIT <= x.cols && (row + rows) * x.cols <= x.q.len());
+        assert!(x.scales.len() * UNIT == x.q.len() && x.sums.len() == x.scales.len());
+    }
 }
 
 impl Scratch {
