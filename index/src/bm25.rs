@@ -56,18 +56,25 @@ struct Weighed<'a> {
     idf: f32,
 }
 
+/// What a search gives back.
+pub(crate) struct Counted<'a> {
+    pub(crate) found: Found,
+    /// The terms that some passage holds, with the logarithm of their rarity.
+    pub(crate) rarity: Vec<(&'a str, f32)>,
+}
+
 /// The best `depth` rows for `terms`; a row's number stands in the fast field `row`.
 ///
 /// # Errors
 /// `Expired` when not even one term was counted in time.
-pub(crate) fn search(
+pub(crate) fn search<'a>(
     searcher: &Searcher,
     fields: &[FieldWeight],
     row: &str,
-    terms: &[String],
+    terms: &'a [String],
     depth: usize,
     (deadline, clock): (Deadline, &dyn Clock),
-) -> Result<Found, ArmError> {
+) -> Result<Counted<'a>, ArmError> {
     if deadline.expired(clock.now()) {
         return Err(ArmError::Expired);
     }
@@ -96,7 +103,9 @@ pub(crate) fn search(
             }
         }
     }
-    Ok(Found { ranked: top.into_ranked(), share: if whole > 0.0 { counted / whole } else { 1.0 } })
+    let share = if whole > 0.0 { counted / whole } else { 1.0 };
+    let rarity = plan.iter().map(|one| (one.term, one.idf)).collect();
+    Ok(Counted { found: Found { ranked: top.into_ranked(), share }, rarity })
 }
 
 fn open<'a>(searcher: &'a Searcher, fields: &[FieldWeight]) -> Result<Vec<Segment<'a>>, ArmError> {

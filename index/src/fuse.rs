@@ -55,6 +55,40 @@ pub(crate) fn fuse(
     fused
 }
 
+/// Share of a passage's score that its document's best other passage gives. Of 0.05 to 0.2 the middle, as all do equally well
+/// on the tuning half of SciFact.
+const SUPPORT_SHARE: f32 = 0.1;
+
+/// Lets each passage's document speak for it: of two passages that say the same the one comes first whose page goes on
+/// about it. The voice is the document's best other candidate; a document of one passage speaks for itself. `passages` is
+/// the number of passages that a row's document has.
+pub(crate) fn support<D: Eq + std::hash::Hash>(
+    fused: &mut [Fused],
+    document: impl Fn(usize) -> D,
+    passages: impl Fn(usize) -> usize,
+) {
+    // The list is ordered, so the first two of a document are its best.
+    let mut best: HashMap<D, [Option<(usize, f32)>; 2]> = HashMap::new();
+    for one in fused.iter() {
+        let two = best.entry(document(one.row)).or_default();
+        if let Some(free) = two.iter_mut().find(|place| place.is_none()) {
+            *free = Some((one.row, one.score));
+        }
+    }
+    for one in fused.iter_mut() {
+        let other = best
+            .get(&document(one.row))
+            .and_then(|two| two.iter().flatten().find(|(row, _)| *row != one.row));
+        let voice = match other {
+            Some((_, score)) => *score,
+            None if passages(one.row) < 2 => one.score,
+            None => 0.0,
+        };
+        one.score = (1.0 - SUPPORT_SHARE) * one.score + SUPPORT_SHARE * voice;
+    }
+    fused.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.row.cmp(&b.row)));
+}
+
 /// Passages of one document that stand where their scores put them; each further one keeps [`CROWD_SHARE`] of its score, so
 /// that one long document does not crowd out the others.
 const PASSAGES_UNCROWDED: usize = 3;
@@ -119,6 +153,22 @@ mod tests {
         let other = list(&[(5, 0.9), (4, 0.8), (6, -0.1)]);
         assert_eq!(rows(&fuse(&[], &other, |_| None, |_| 1.0)), [5, 4, 6]);
         assert_eq!(rows(&fuse(&other, &[], |_| None, |_| 1.0)), [5, 4, 6]);
+    }
+
+    #[test]
+    fn the_page_that_goes_on_about_it_comes_first() {
+        // Rows 0 to 4 are of one document, row 9 of another with more passages, row 10 is a document by itself.
+        let voices = |other: usize| {
+            let mut fused = fuse(&list(&[(9, 1.0), (0, 0.98), (10, 0.9), (1, 0.8)]), &[], |_| None, |_| 1.0);
+            support(&mut fused, |row| row / 5, |row| if row == 10 { 1 } else { other });
+            fused
+        };
+        let fused = voices(5);
+        assert_eq!(rows(&fused), [0, 9, 10, 1]);
+        for (at, score) in [(0, 0.9 * 0.98 + 0.1 * 0.8), (1, 0.9), (2, 0.9), (3, 0.9 * 0.8 + 0.1 * 0.98)] {
+            assert!((fused[at].score - score).abs() < 1e-6, "{at}: {}", fused[at].score);
+        }
+        assert_eq!(rows(&voices(1)), [9, 0, 10, 1], "a document of one passage has nobody else to ask");
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod fuse;
 mod generation;
 mod ingest;
 mod lexical;
+mod near;
 mod passage;
 mod progress;
 mod query;

@@ -43,8 +43,8 @@ pub struct ArmScore {
 pub struct Hit {
     /// The passage.
     pub passage: Arc<Passage>,
-    /// Fused score: the BM25 score as a share of the list's best, and the cosine, in fixed proportion; comparable within
-    /// one result only.
+    /// Fused score: the BM25 score as a share of the list's best, the cosine, and the same of the document's best other
+    /// passage, in fixed proportion; comparable within one result only.
     pub score: f32,
     /// How the lexical arm judged it, if that arm found it.
     pub lexical: Option<ArmScore>,

@@ -3,7 +3,7 @@
 use crate::alike::Runs;
 use crate::arm::{ArmError, Found};
 use crate::build::unit;
-use crate::fuse::{Fused, fuse, spread, weight};
+use crate::fuse::{Fused, fuse, spread, support, weight};
 use crate::lexical::Lexical;
 use crate::vector::{EXACT_PASSAGES_MAX, Vectors};
 use crate::{
@@ -133,7 +133,9 @@ impl Index {
         let cosine = |row| self.vectors.cosine(&embedded, row);
         let weight = |row: usize| self.passages.get(row).map_or(0.0, |one| weight(&one.headings));
         let mut fused = fuse(&lexical.ranked, &vector.ranked, cosine, weight);
-        spread(&mut fused, |row| self.passages.get(row).map_or("", |one| one.document_id.as_str()));
+        let document = |row: usize| self.passages.get(row).map_or("", |one| one.document_id.as_str());
+        support(&mut fused, document, |row| self.rows_of.get(document(row)).map_or(0, |rows| rows.len()));
+        spread(&mut fused, document);
         let hits = self.hits(&fused, limit);
         timeline.add(Stage::Fuse, self.clock.now().since(began));
         Ok(SearchResult { hits, timeline, coverage, generation: self.info.generation })
@@ -184,7 +186,8 @@ impl Index {
 
     fn lexical_arm(&self, text: &str, depth: usize, deadline: Deadline) -> Outcome {
         let began = self.clock.now();
-        let search = || self.lexical.search(text, depth, deadline, self.clock.as_ref());
+        let passage = |row: usize| self.passages.get(row).map(Arc::as_ref);
+        let search = || self.lexical.search(text, depth, passage, (deadline, self.clock.as_ref()));
         let found = catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|_| Err(panicked()));
         Outcome {
             found: found.map_err(|error| (Stage::Lexical, error)),
