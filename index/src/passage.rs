@@ -11,8 +11,9 @@ pub struct PassageId(pub u64);
 
 /// The part of the source file that a passage was made from.
 ///
-/// Text files: the bytes are exact. Markdown and reStructuredText: the bytes hold the passage's words in order, with
-/// their markup. HTML: where the words were found, to the nearest block. PDF: the whole file, lines 0, and the page.
+/// Bytes are those of the file, whatever its encoding. Text files and source code: they are exact. Markdown and
+/// reStructuredText: they hold the passage's words in order, with their markup. CSV and JSON lines: whole rows and lines.
+/// HTML: where the words were found, to the nearest block. PDF and DOCX: the whole file, lines 0, and for PDF the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceSpan {
     /// First byte.

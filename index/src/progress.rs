@@ -63,7 +63,7 @@ pub struct Summary {
     pub reused: usize,
     /// Files of a known kind that could not be read, and anything unknown that was named outright.
     pub skipped: Vec<Skipped>,
-    /// Files in the index whose text had bytes that are not UTF-8; each such byte was read as a question mark.
+    /// Files in the index with bytes that are no character of their encoding; each was read as a question mark.
     pub lossy: Vec<PathBuf>,
     /// Files of other kinds that lay in the folders; counted, not named.
     pub other_files: usize,

@@ -86,7 +86,7 @@ const BIRD: (&str, &str) = ("bird.html", "<title>Birds</title><body><p>Birds sin
 
 #[test]
 fn what_was_built_is_found_again() {
-    let world = World::new(&[CATS, DOGS, FISH, BIRD, ("notes.csv", "a,b"), (".hidden.md", "secret")]);
+    let world = World::new(&[CATS, DOGS, FISH, BIRD, ("notes.xyz", "a,b"), (".hidden.md", "secret")]);
     let summary = world.build();
     assert_eq!((summary.documents, summary.passages, summary.generation), (4, 5, 1));
     assert_eq!((summary.other_files, summary.skipped.len()), (1, 0));
@@ -149,8 +149,9 @@ fn equal_texts_are_shown_once() {
 
 #[test]
 fn files_that_cannot_be_read_are_named_and_the_rest_is_indexed() {
-    let world = World::new(&[CATS, ("empty.md", " \n"), ("fake.pdf", "not one")]);
+    let world = World::new(&[CATS, ("empty.md", " \n"), ("fake.pdf", "not one"), ("fake.docx", "not one")]);
     world.write("binary.txt", b"abc\0def");
+    world.write("damaged.txt", b"na\xc3\xafve caf\xc3\xa9 soci\xffety");
     world.write("latin.txt", b"caf\xe9 society");
     world.write("large.txt", &vec![b'a'; 2_000]);
     let limits = Limits { document_bytes_max: 1_000, ..Limits::default() };
@@ -165,12 +166,17 @@ fn files_that_cannot_be_read_are_named_and_the_rest_is_indexed() {
     let expected = [
         ("binary.txt", "binary, not text"),
         ("empty.md", "no text in it"),
+        ("fake.docx", "not a DOCX"),
         ("fake.pdf", "not a PDF"),
         ("large.txt", "larger than 1000 bytes"),
     ];
     assert_eq!(skipped, expected.map(|(path, reason)| (path.to_string(), reason.to_string())));
-    assert_eq!(summary.lossy, [world.docs().join("latin.txt")]);
-    assert_eq!(documents(&world.open(), "society")[0], "latin.txt");
+    assert_eq!(summary.lossy, [world.docs().join("damaged.txt")]);
+    let index = world.open();
+    assert_eq!(documents(&index, "society")[0], "latin.txt");
+    let latin = &index.passages_of("latin.txt")[0];
+    // The passage has 12 characters in 13 bytes of UTF-8; its place counts the bytes of the file.
+    assert_eq!((latin.text.as_str(), latin.span.end_byte), ("café society", 12));
 }
 
 #[test]
@@ -191,6 +197,41 @@ fn a_pdf_is_read_page_by_page() {
         build(&[world.docs()], &world.data(), &Embedder::default(), &limits, &mut |_| {}).unwrap_err();
     assert!(matches!(error, IndexError::Nothing { files: 1, skipped: 1 }), "{error}");
     assert_eq!(world.open().info().generation, 1);
+}
+
+#[test]
+fn tables_records_code_and_word_documents_are_found() {
+    let world = World::new(&[
+        ("herons.csv", "bird,food\nheron,frogs\nstork,mice\n"),
+        (
+            "birds.jsonl",
+            "{\"title\": \"Owls\", \"text\": \"Owls hunt by ear.\"}\nbroken\n{\"title\": \"Swifts\", \"text\": \"Swifts sleep in flight.\"}\n",
+        ),
+        ("flight.rs", "use std::fs;\n\n/// Flaps the wings.\npub fn flap(wings: usize) {\n    wings;\n}\n"),
+        ("made.rs.txt", "Generated text.\n"),
+    ]);
+    world.write("report.docx", &fake::docx("Penguins cannot fly."));
+    let summary = world.build();
+    assert_eq!((summary.documents, summary.skipped.len(), summary.lossy.len()), (5, 0, 0));
+    let index = world.open();
+    let passage = |name: &str, at: usize| index.passages_of(name)[at].clone();
+
+    let rows = passage("herons.csv", 0);
+    assert_eq!(rows.text, "bird: heron; food: frogs\nbird: stork; food: mice");
+    assert_eq!((rows.span.start_byte, rows.span.start_line, rows.span.end_line), (10, 2, 3));
+    let swifts = passage("birds.jsonl", 1);
+    assert_eq!((swifts.title.as_str(), &swifts.headings[..]), ("birds.jsonl", &["Swifts".to_string()][..]));
+    assert_eq!((swifts.span.start_line, swifts.span.end_line), (3, 3));
+    let flap = passage("flight.rs", 1);
+    assert_eq!(
+        (flap.title.as_str(), &flap.headings[..]),
+        ("flight.rs", &["pub fn flap(wings: usize)".to_string()][..])
+    );
+    assert_eq!(flap.text, "/// Flaps the wings.\npub fn flap(wings: usize) {\n    wings;\n}");
+    assert_eq!((flap.span.start_line, flap.span.end_line), (3, 6));
+    let penguins = passage("report.docx", 0);
+    assert_eq!((penguins.text.as_str(), penguins.span.start_line), ("Penguins cannot fly.", 0));
+    assert_eq!(passage("made.rs.txt", 0).title, "made");
 }
 
 #[cfg(unix)]

@@ -1,5 +1,6 @@
 //! What do all formats have in common? Headings, blocks, and where they stand in the source.
 
+use super::decode::Places;
 use std::ops::Range;
 
 /// A parsed file.
@@ -11,7 +12,11 @@ pub(crate) struct Document {
     pub(crate) elements: Vec<Element>,
     /// Line starts of the source; absent where the format has no lines.
     pub(crate) lines: Option<LineIndex>,
-    /// Bytes that are not UTF-8 were replaced.
+    /// Spans count bytes of the text that was read; this leads from them to the bytes of the file.
+    pub(crate) places: Places,
+    /// Headings name parts of the document (functions, records), so that none of them can stand for the whole.
+    pub(crate) headings_name_parts: bool,
+    /// Bytes that are no character of the file's encoding were replaced.
     pub(crate) lossy: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Which files lie under these paths, in which order, and what are their documents called?
 
-use super::Format;
+use super::{Format, KINDS};
 use crate::{IndexError, Phase, Progress, Skipped};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ pub(crate) fn scan(paths: &[PathBuf], progress: &mut dyn FnMut(&Progress)) -> Re
             let name = root.file_name().map(PathBuf::from).unwrap_or_default();
             walk.file(root, root, &name);
         } else {
-            walk.skip(root, "not a file of a known kind (.md .txt .rst .html .htm .pdf)");
+            walk.skip(root, &format!("not a file of a known kind ({KINDS})"));
         }
     }
     Ok(walk.scan)

@@ -1,6 +1,7 @@
 //! How is a file read when neither its size, its encoding nor its parser can be trusted?
 
-use super::{Document, Format, Found, LineIndex, html, markdown, pdf, rst, text};
+use super::decode::{Decoded, decode};
+use super::{Document, Format, Found, LineIndex, code, csv, docx, html, jsonl, markdown, pdf, rst, text};
 use budgets::Limits;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,38 +59,27 @@ fn load(found: &Found, bytes_max: u64) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn parse(format: Format, bytes: Vec<u8>, pages_max: usize) -> Result<Document, String> {
-    if format == Format::Pdf {
-        return pdf::read(&bytes, pages_max);
+pub(super) fn parse(format: Format, bytes: Vec<u8>, pages_max: usize) -> Result<Document, String> {
+    match format {
+        Format::Pdf => return pdf::read(&bytes, pages_max),
+        Format::Docx => return docx::read(&bytes),
+        _ => {}
     }
-    let (source, lossy) = decode(bytes)?;
+    let Decoded { text: source, places, lossy } = decode(bytes)?;
     let mut document = match format {
         Format::Markdown => markdown::read(&source),
         Format::Rst => rst::read(&source),
         Format::Html => html::read(&source),
-        Format::Text | Format::Pdf => text::read(&source),
+        Format::Csv => csv::read(&source)?,
+        Format::Jsonl => jsonl::read(&source)?,
+        Format::Code(language) => code::read(&source, language),
+        Format::Text | Format::Pdf | Format::Docx => text::read(&source),
     };
     document.mark_exact(&source);
     document.lines = Some(LineIndex::new(&source));
+    document.places = places;
     document.lossy = lossy;
     Ok(document)
-}
-
-/// UTF-8, with every byte that is none replaced by a question mark: one byte for one byte, so that spans stay true.
-fn decode(bytes: Vec<u8>) -> Result<(String, bool), String> {
-    if bytes.contains(&0) {
-        return Err("binary, not text".into());
-    }
-    let bytes = match String::from_utf8(bytes) {
-        Ok(text) => return Ok((text, false)),
-        Err(error) => error.into_bytes(),
-    };
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        text.extend(chunk.invalid().iter().map(|_| '?'));
-    }
-    Ok((text, true))
 }
 
 #[cfg(test)]
@@ -105,13 +95,5 @@ mod tests {
             Ok(())
         });
         assert!(looped.unwrap_err().contains("longer than"));
-    }
-
-    #[test]
-    fn bytes_that_are_not_utf8_keep_their_places() {
-        let (text, lossy) = decode(b"caf\xe9 au lait".to_vec()).unwrap();
-        assert_eq!((text.as_str(), lossy), ("caf? au lait", true));
-        assert_eq!(decode("café".into()).unwrap(), ("café".to_string(), false));
-        assert!(decode(vec![b'a', 0, b'b']).is_err());
     }
 }

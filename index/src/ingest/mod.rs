@@ -2,11 +2,20 @@
 //!
 //! Each format has its own reader; all give the same [`Document`], so that splitting knows nothing of formats.
 
+mod code;
+mod code_line;
+mod csv;
+mod decode;
 mod document;
+mod docx;
+mod docx_styles;
 mod files;
 mod guard;
+#[cfg(test)]
+mod hostile;
 mod html;
 mod inline;
+mod jsonl;
 mod markdown;
 mod pdf;
 mod rst;
@@ -16,9 +25,13 @@ mod rst_markup;
 mod rst_table;
 mod text;
 
+use code_line::Language;
 pub(crate) use document::{Block, BlockKind, Document, Element, LineIndex};
 pub(crate) use files::{Found, Scan, scan};
 pub(crate) use guard::read;
+
+/// The endings of the formats, for messages.
+pub(crate) const KINDS: &str = ".md .rst .html .txt .pdf .docx .csv .tsv .jsonl and source code";
 
 /// The formats that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +44,14 @@ pub(crate) enum Format {
     Html,
     /// PDF with a text layer.
     Pdf,
+    /// Word's document format.
+    Docx,
+    /// Rows of fields between commas, semicolons, tabs or bars.
+    Csv,
+    /// One JSON object a line.
+    Jsonl,
+    /// Source code and configuration.
+    Code(Language),
     /// Plain text; blank lines part paragraphs.
     Text,
 }
@@ -47,9 +68,12 @@ impl Format {
             "md" | "markdown" => Some(Format::Markdown),
             "rst" => Some(Format::Rst),
             "html" | "htm" => Some(Format::Html),
-            "pdf" if !name.ends_with(".txt") => Some(Format::Pdf),
             _ if name.ends_with(".txt") || extension == "text" => Some(Format::Text),
-            _ => None,
+            "pdf" => Some(Format::Pdf),
+            "docx" => Some(Format::Docx),
+            "csv" | "tsv" => Some(Format::Csv),
+            "jsonl" | "ndjson" => Some(Format::Jsonl),
+            _ => Language::of(extension).map(Format::Code),
         }
     }
 }

@@ -82,8 +82,9 @@ pub(crate) struct Origin<'a> {
 }
 
 /// Cuts a document into passages, in reading order.
-pub(crate) fn split(document: Document, origin: &Origin<'_>, counter: &Counter<'_>) -> Vec<Passage> {
-    let lines = document.lines.clone();
+pub(crate) fn split(mut document: Document, origin: &Origin<'_>, counter: &Counter<'_>) -> Vec<Passage> {
+    let lines = document.lines.take();
+    let places = std::mem::take(&mut document.places);
     let outline = outline::outline(document, origin.document_id);
     let mut passages = Vec::new();
     let mut seen = HashMap::new();
@@ -95,8 +96,8 @@ pub(crate) fn split(document: Document, origin: &Origin<'_>, counter: &Counter<'
             headings.extend(draft.context);
             let line = |byte: usize| lines.as_ref().map_or(0, |lines| lines.line(byte));
             let span = SourceSpan {
-                start_byte: draft.span.start as u64,
-                end_byte: draft.span.end as u64,
+                start_byte: places.in_file(draft.span.start) as u64,
+                end_byte: places.in_file(draft.span.end) as u64,
                 start_line: line(draft.span.start),
                 end_line: line(draft.span.end.saturating_sub(1).max(draft.span.start)),
                 page: draft.page,

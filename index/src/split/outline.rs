@@ -74,8 +74,17 @@ fn close(
     }
 }
 
-/// What the format states; else the first heading, if none outranks it; else the file's name.
+/// What the format states; else the first heading, if none outranks it; else the file's name, which comes first where
+/// headings name parts alone.
 fn title(document: &Document, document_id: &str) -> String {
+    let name = document_id.rsplit('/').next().unwrap_or(document_id);
+    if document.headings_name_parts {
+        return shorten(name);
+    }
+    let stem = || {
+        let stem = name.split('.').next().filter(|stem| !stem.is_empty()).unwrap_or(name);
+        stem.replace(['_', '-'], " ")
+    };
     let headings = document.elements.iter().filter_map(|element| match element {
         Element::Heading { level, text, .. } => Some((*level, text)),
         Element::Block(_) => None,
@@ -86,15 +95,10 @@ fn title(document: &Document, document_id: &str) -> String {
     // A page's own `<title>` carries the site's name, so its only top heading says it better.
     let single = headings.filter(|(level, _)| Some(*level) == top).count() == 1;
     let stated = document.title.clone().filter(|title| !title.trim().is_empty());
-    let name = || {
-        let name = document_id.rsplit('/').next().unwrap_or(document_id);
-        let stem = name.split('.').next().filter(|stem| !stem.is_empty()).unwrap_or(name);
-        stem.replace(['_', '-'], " ")
-    };
     let title = match (single, first, stated) {
         (true, Some(first), _) | (false, Some(first), None) => first,
         (_, _, Some(stated)) => stated,
-        (_, None, None) => name(),
+        (_, None, None) => stem(),
     };
     shorten(&title)
 }

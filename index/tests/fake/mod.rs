@@ -1,4 +1,4 @@
-//! What stands in for a model and for a PDF writer? Small things whose behaviour is plain to see.
+//! What stands in for a model and for writers of PDF and Word files? Small things whose behaviour is plain to see.
 
 use budgets::ManualClock;
 use index::{Embed, EmbedError};
@@ -105,4 +105,16 @@ pub fn pdf(pages: &[&str]) -> Vec<u8> {
         format!("trailer\n<< /Size {} /Root 1 0 R >>\nstartxref\n{table}\n%%EOF\n", objects.len() + 1);
     out.extend(trailer.bytes());
     out
+}
+
+/// A Word document with one paragraph.
+pub fn docx(text: &str) -> Vec<u8> {
+    use std::io::Write;
+    let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    writer.start_file("word/document.xml", zip::write::SimpleFileOptions::default()).unwrap();
+    let xml = format!(
+        "<w:document xmlns:w=\"w\"><w:body><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:body></w:document>"
+    );
+    writer.write_all(xml.as_bytes()).unwrap();
+    writer.finish().unwrap().into_inner()
 }

@@ -53,7 +53,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// Serve answers from an index over HTTP
     Serve(ServeArgs),
-    /// Index documents: .md .txt .rst .html .pdf files and folders of them
+    /// Index documents: .md .rst .html .txt .pdf .docx .csv .tsv .jsonl files, source code, and folders of them
     Index(IndexArgs),
     /// List, fetch and locate models
     #[command(subcommand)]

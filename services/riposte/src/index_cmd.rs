@@ -21,7 +21,10 @@ pub fn run(paths: &[PathBuf], config: &Config) -> Result<(), Failure> {
     say(&format!("  {} {}", paint(STRONG, "index  "), config.index.data.display()));
     if let Some(first) = summary.lossy.first() {
         let count = summary.lossy.len();
-        say(&format!("{count} file(s) held bytes that are not UTF-8, such as {}", first.display()));
+        say(&format!(
+            "{count} file(s) held bytes that are no text in their encoding, such as {}",
+            first.display()
+        ));
     }
     if summary.other_files > 0 {
         say(&format!("{} file(s) of other kinds were left out", summary.other_files));
@@ -46,9 +49,8 @@ pub fn build(paths: &[PathBuf], data: &Path, embed: &dyn Embed, config: &Config)
     };
     let built = index::build(paths, data, embed, &config.limits, &mut report);
     let summary = built.map_err(|error| match error {
-        IndexError::Nothing { .. } | IndexError::Path { .. } => {
-            Failure::new(error).hint("a folder with .md, .txt, .rst, .html or .pdf files")
-        }
+        IndexError::Nothing { .. } | IndexError::Path { .. } => Failure::new(error)
+            .hint("a folder with .md, .rst, .html, .txt, .pdf, .docx, .csv or .jsonl files or source code"),
         error => Failure::new(error),
     })?;
     let reused =
