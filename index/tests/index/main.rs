@@ -1,0 +1,8 @@
+//! Does an index that is built, opened and searched from outside keep its promises?
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod fake;
+mod files;
+mod generation;
+mod world;
