@@ -43,6 +43,8 @@ pub struct Limits {
     pub document_bytes_max: u64,
     /// Largest number of pages read from one PDF.
     pub document_pages_max: usize,
+    /// Passages put into an open index that may wait for the next rebuild; more documents are refused until it is done.
+    pub live_passages_max: usize,
 }
 
 impl Default for Limits {
@@ -65,6 +67,7 @@ impl Default for Limits {
             total_ms_max: 600_000,
             document_bytes_max: 32 << 20,
             document_pages_max: 2_000,
+            live_passages_max: 65_536,
         }
     }
 }

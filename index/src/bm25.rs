@@ -6,6 +6,7 @@
 //! tells passages apart best, and every passage has been judged by the same terms.
 
 use crate::arm::{ArmError, Found, TopRows};
+use crate::view::WantedPart;
 use budgets::{Clock, Deadline};
 use std::sync::Arc;
 use tantivy::fieldnorm::FieldNormReader;
@@ -39,6 +40,7 @@ struct FieldReader {
 
 /// One segment with the sums so far.
 struct Segment<'a> {
+    part: &'a WantedPart<'a>,
     reader: &'a SegmentReader,
     fields: Vec<FieldReader>,
     /// `[document]`: sum over the terms so far, and the weighed occurrences of the term at hand.
@@ -63,12 +65,16 @@ pub(crate) struct Counted<'a> {
     pub(crate) rarity: Vec<(&'a str, f32)>,
 }
 
-/// The best `depth` rows for `terms`; a row's number stands in the fast field `row`.
+/// A part's text index, opened for one search.
+pub(crate) type Opened<'a> = (Searcher, &'a WantedPart<'a>);
+
+/// The best `depth` wanted rows of all parts for `terms`; a row's number within its part stands in the fast field `row`.
+/// How rare a term is, and how long a field, is counted over all parts, dead rows included until they are written anew.
 ///
 /// # Errors
 /// `Expired` when not even one term was counted in time.
 pub(crate) fn search<'a>(
-    searcher: &Searcher,
+    parts: &[Opened<'_>],
     fields: &[FieldWeight],
     row: &str,
     terms: &'a [String],
@@ -78,7 +84,7 @@ pub(crate) fn search<'a>(
     if deadline.expired(clock.now()) {
         return Err(ArmError::Expired);
     }
-    let mut segments = open(searcher, fields)?;
+    let mut segments = open(parts, fields)?;
     let plan = weigh(&segments, terms)?;
     let whole: f32 = plan.iter().map(|one| one.idf).sum();
     let (mut counted, mut seen) = (0.0, 0);
@@ -98,8 +104,9 @@ pub(crate) fn search<'a>(
     for segment in &segments {
         let rows = segment.reader.fast_fields().u64(row)?;
         for document in &segment.scored {
-            if let Some(row) = rows.first(*document).and_then(|row| usize::try_from(row).ok()) {
-                top.offer(row, segment.scores[*document as usize]);
+            let row = rows.first(*document).and_then(|row| usize::try_from(row).ok());
+            if let Some(row) = row.filter(|row| segment.part.has(*row)) {
+                top.offer(segment.part.first + row, segment.scores[*document as usize]);
             }
         }
     }
@@ -108,18 +115,21 @@ pub(crate) fn search<'a>(
     Ok(Counted { found: Found { ranked: top.into_ranked(), share }, rarity })
 }
 
-fn open<'a>(searcher: &'a Searcher, fields: &[FieldWeight]) -> Result<Vec<Segment<'a>>, ArmError> {
-    let documents: u64 = searcher.segment_readers().iter().map(|one| u64::from(one.max_doc())).sum();
+fn open<'a>(parts: &'a [Opened<'_>], fields: &[FieldWeight]) -> Result<Vec<Segment<'a>>, ArmError> {
+    let of =
+        |(searcher, part): &'a Opened<'_>| searcher.segment_readers().iter().map(move |one| (*part, one));
+    let all: Vec<(&WantedPart<'_>, &SegmentReader)> = parts.iter().flat_map(of).collect();
+    let documents: u64 = all.iter().map(|(_, one)| u64::from(one.max_doc())).sum();
     let mut means = Vec::new();
     for weighed in fields {
         let mut terms = 0;
-        for reader in searcher.segment_readers() {
+        for (_, reader) in &all {
             terms += reader.inverted_index(weighed.field)?.total_num_tokens();
         }
         means.push((terms as f32 / documents.max(1) as f32).max(1.0));
     }
     let mut segments = Vec::new();
-    for reader in searcher.segment_readers() {
+    for (part, reader) in all {
         let mut readers = Vec::new();
         for (weighed, mean) in fields.iter().zip(&means) {
             readers.push(FieldReader {
@@ -131,6 +141,7 @@ fn open<'a>(searcher: &'a Searcher, fields: &[FieldWeight]) -> Result<Vec<Segmen
         }
         let numbers = || vec![0.0; reader.max_doc() as usize];
         segments.push(Segment {
+            part,
             reader,
             fields: readers,
             scores: numbers(),

@@ -23,12 +23,14 @@ pub enum IndexError {
         /// Id and dimensions that were given.
         given: String,
     },
-    /// A later release wrote it.
-    #[error("the index has format {found}, this release reads up to {known}")]
-    NewerFormat {
+    /// Another release wrote it.
+    #[error(
+        "the index has format {found}, this release reads {known}; build it again with: riposte index PATH..."
+    )]
+    OtherFormat {
         /// Format on disk.
         found: u32,
-        /// Newest format that this release reads.
+        /// The format that this release reads and writes.
         known: u32,
     },
     /// A file of the index is missing, cut short or changed.
@@ -55,11 +57,30 @@ pub enum IndexError {
         /// Those that were skipped.
         skipped: usize,
     },
-    /// Another build holds the folder.
-    #[error("another build is writing to {}", dir.display())]
+    /// Another build, or a service that takes documents, holds the folder.
+    #[error("another process is writing to {}; stop it, or wait until it is done", dir.display())]
     Busy {
         /// The folder.
         dir: PathBuf,
+    },
+    /// A document that was put has a bad name, an unknown format or no text.
+    #[error("the document {id:?} cannot be indexed: {problem}")]
+    Document {
+        /// Its name as it was given.
+        id: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The index was opened for reading alone.
+    #[error("the index takes no documents; open it for writing")]
+    ReadOnly,
+    /// Documents come faster than they can be written into a generation.
+    #[error("{waiting} new passages wait to be merged, at most {waiting_max} may; try again shortly")]
+    Behind {
+        /// Passages that wait.
+        waiting: usize,
+        /// `Limits::live_passages_max`.
+        waiting_max: usize,
     },
     /// Reading or writing the index's own files failed.
     #[error("{}: {source}", path.display())]

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! DIR/CURRENT            one line: the name of the generation to open, and the hash of its manifest
-//! DIR/build.lock         held while a build runs
+//! DIR/build.lock         held by the one process that writes: a build, or a service that takes documents
+//! DIR/journal-00000003   what was put and deleted since the generation was made (`journal`)
 //! DIR/gen-00000007/      one immutable generation
-//!     manifest.json      format, embedder, counts, and size and hash of every other file
+//!     manifest.json      format, embedder, counts, first journal to replay, and size and hash of every other file
+//!     documents.jsonl    one document a line, in the order of their passages
 //!     passages.jsonl     one passage a line; a passage's row is its line
 //!     vectors.f32        the passages' vectors behind one another, little-endian
 //!     graph.hnsw.*       the graph over the vectors, for large indexes only
@@ -12,21 +14,22 @@
 //! ```
 //!
 //! A generation is written and synced completely before CURRENT is replaced; what CURRENT does not name is rubbish
-//! that the next build removes.
+//! that the next writer removes. All but the manifest, documents and passages can be made anew from these.
 
-use crate::IndexError;
+use crate::{IndexError, journal};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Format that this release writes, and the newest that it reads.
-pub(crate) const FORMAT: u32 = 1;
+/// Format that this release writes, and the only one that it reads. 2: documents of their own, and journals.
+pub(crate) const FORMAT: u32 = 2;
 /// Counts up when the text that is embedded for a passage is put together in another way, so that no vector of the old
 /// way is reused for the new.
 pub(crate) const EMBEDDED_TEXT_VERSION: u32 = 1;
 
+pub(crate) const DOCUMENTS: &str = "documents.jsonl";
 pub(crate) const PASSAGES: &str = "passages.jsonl";
 pub(crate) const VECTORS: &str = "vectors.f32";
 pub(crate) const LEXICAL: &str = "lexical";
@@ -47,6 +50,8 @@ pub(crate) struct Manifest {
     pub(crate) embedded_text_version: u32,
     pub(crate) documents: usize,
     pub(crate) passages: usize,
+    /// Number of the first journal whose changes the generation does not hold.
+    pub(crate) journal: u64,
     /// Every file but this one, by its path in the generation.
     pub(crate) files: Vec<FileEntry>,
 }
@@ -65,11 +70,35 @@ struct FormatOnly {
     format: u32,
 }
 
-/// A generation whose files are as they were written.
+/// A generation with a manifest as it was written.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     pub(crate) manifest: Manifest,
+    /// Files that are missing or changed, by their paths in the generation, and what is wrong with each.
+    pub(crate) wrong: Vec<(String, String)>,
+}
+
+impl Opened {
+    /// The generation if all its files are as they were written.
+    ///
+    /// # Errors
+    /// `Damaged` with the first file that is not.
+    pub(crate) fn whole(self) -> Result<Opened, IndexError> {
+        match self.wrong.first() {
+            None => Ok(self),
+            Some((name, problem)) => Err(damaged(&self.path.join(name), problem.clone())),
+        }
+    }
+
+    /// The generation if no file is damaged but such as can be made anew from the others.
+    pub(crate) fn stored(mut self) -> Result<Opened, IndexError> {
+        self.wrong.sort_by_key(|(name, _)| ![DOCUMENTS, PASSAGES].contains(&name.as_str()));
+        match self.wrong.first() {
+            Some((name, _)) if [DOCUMENTS, PASSAGES].contains(&name.as_str()) => self.whole(),
+            _ => Ok(self),
+        }
+    }
 }
 
 pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> IndexError + '_ {
@@ -80,10 +109,10 @@ pub(crate) fn damaged(file: &Path, problem: impl Into<String>) -> IndexError {
     IndexError::Damaged { file: file.to_path_buf(), problem: problem.into() }
 }
 
-/// Keeps other builds out of `dir` until it is dropped.
+/// Keeps other writers out of `dir` until it is dropped.
 ///
 /// # Errors
-/// `Busy` while another build holds it.
+/// `Busy` while another one holds it.
 pub(crate) fn lock(dir: &Path) -> Result<File, IndexError> {
     fs::create_dir_all(dir).map_err(io(dir))?;
     let path = dir.join(LOCK);
@@ -115,17 +144,18 @@ fn number(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
 
-/// Finds the current generation and checks its files.
+/// Finds the current generation, checks its files and hands it to `read`.
+///
+/// A writer may replace and remove this generation and its journals meanwhile; then the new one is read.
 ///
 /// # Errors
-/// `Missing`, `NewerFormat`, `Damaged`.
-pub(crate) fn open(dir: &Path) -> Result<Opened, IndexError> {
+/// `Missing`, `OtherFormat`, a damaged manifest, and what `read` says.
+pub(crate) fn open<T>(dir: &Path, read: impl Fn(Opened) -> Result<T, IndexError>) -> Result<T, IndexError> {
     let (mut name, mut hash) = current(dir)?;
     loop {
-        let outcome = open_named(dir, &name, &hash);
-        // A build may have replaced and removed this generation meanwhile; then the new one is wanted.
+        let outcome = open_named(dir, &name, &hash).and_then(&read);
         let now = current(dir)?;
-        if outcome.is_ok() || now.0 == name {
+        if now.0 == name {
             return outcome;
         }
         (name, hash) = now;
@@ -141,25 +171,27 @@ fn open_named(dir: &Path, name: &str, hash: &str) -> Result<Opened, IndexError> 
         .map_err(|error| damaged(&file, error.to_string()))?;
     let format: FormatOnly =
         serde_json::from_slice(&bytes).map_err(|error| damaged(&file, error.to_string()))?;
-    if format.format > FORMAT {
-        return Err(IndexError::NewerFormat { found: format.format, known: FORMAT });
+    if format.format != FORMAT {
+        return Err(IndexError::OtherFormat { found: format.format, known: FORMAT });
     }
     if sha256(&bytes) != hash {
         return Err(damaged(&file, "its checksum differs"));
     }
     let manifest: Manifest =
         serde_json::from_slice(&bytes).map_err(|error| damaged(&file, error.to_string()))?;
+    let mut wrong = Vec::new();
     for entry in &manifest.files {
-        let file = path.join(&entry.name);
-        let found = describe(&path, &entry.name).map_err(|error| damaged(&file, error.to_string()))?;
-        if found.bytes != entry.bytes {
-            return Err(damaged(&file, format!("has {} bytes instead of {}", found.bytes, entry.bytes)));
-        }
-        if found.sha256 != entry.sha256 {
-            return Err(damaged(&file, "its checksum differs"));
-        }
+        let problem = match describe(&path, &entry.name) {
+            Err(error) => error.to_string(),
+            Ok(found) if found.bytes != entry.bytes => {
+                format!("has {} bytes instead of {}", found.bytes, entry.bytes)
+            }
+            Ok(found) if found.sha256 != entry.sha256 => "its checksum differs".into(),
+            Ok(_) => continue,
+        };
+        wrong.push((entry.name.clone(), problem));
     }
-    Ok(Opened { path, manifest })
+    Ok(Opened { path, manifest, wrong })
 }
 
 /// Makes the folder of the next generation; the caller holds the lock.
@@ -174,7 +206,8 @@ pub(crate) fn begin(dir: &Path) -> Result<(u64, PathBuf), IndexError> {
     Ok((last + 1, path))
 }
 
-/// Syncs a complete generation, writes its manifest and makes it the current one, then removes all others.
+/// Syncs a complete generation, writes its manifest and makes it the current one, then removes all others and the
+/// journals that it holds.
 ///
 /// `manifest.files` is filled in here.
 pub(crate) fn publish(dir: &Path, path: &Path, mut manifest: Manifest) -> Result<(), IndexError> {
@@ -198,6 +231,7 @@ pub(crate) fn publish(dir: &Path, path: &Path, mut manifest: Manifest) -> Result
     fs::rename(&draft, &current).map_err(io(&current))?;
     sync(dir)?;
     remove_others(dir, &name);
+    journal::remove_before(dir, manifest.journal);
     Ok(())
 }
 
@@ -262,11 +296,13 @@ pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), IndexError> 
     write().map_err(io(path))
 }
 
-fn sync(path: &Path) -> Result<(), IndexError> {
+/// Waits until a file, or a folder's list of files, is on disk.
+pub(crate) fn sync(path: &Path) -> Result<(), IndexError> {
     File::open(path).and_then(|file| file.sync_all()).map_err(io(path))
 }
 
-fn sha256(bytes: &[u8]) -> String {
+/// SHA-256 in hexadecimal digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 

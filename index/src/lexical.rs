@@ -3,20 +3,24 @@
 use crate::arm::{ArmError, Found};
 use crate::bm25::{self, Counted, FieldWeight};
 use crate::near;
+use crate::view::WantedPart;
 use crate::{IndexError, Passage};
 use budgets::{Clock, Deadline};
 use std::path::Path;
+use std::sync::Arc;
+use tantivy::directory::RamDirectory;
 use tantivy::schema::{FAST, Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
 use tantivy::tokenizer::{
     AsciiFoldingFilter, Language, LowerCaser, RemoveLongFilter, SimpleTokenizer, Stemmer, StopWordFilter,
-    TextAnalyzer,
+    TextAnalyzer, TokenizerManager,
 };
 use tantivy::{Index, IndexReader, ReloadPolicy, TantivyDocument};
 
 /// Name of the analyzer; part of the format, because terms in the index are this analyzer's.
 const ANALYZER: &str = "english";
-/// Memory for terms before they go to disk.
+/// Memory for terms before they go to disk, and for those of a part in memory, which go nowhere.
 const WRITER_BYTES: usize = 64 << 20;
+const MEMORY_BYTES: usize = 15 << 20;
 /// Longest word that is indexed, in bytes.
 const WORD_BYTES_MAX: usize = 60;
 /// Most different terms of one query that are looked up; later ones are left out.
@@ -76,22 +80,28 @@ fn analyzer() -> Result<TextAnalyzer, IndexError> {
 }
 
 /// Writes the lexical index of `passages` into the empty folder `dir`; a passage's row is its place in the slice.
-pub(crate) fn write(dir: &Path, passages: &[Passage]) -> Result<(), IndexError> {
+pub(crate) fn write(dir: &Path, passages: &[Arc<Passage>]) -> Result<(), IndexError> {
     let (schema, fields) = schema();
     let index = Index::create_in_dir(dir, schema)?;
     index.tokenizers().register(ANALYZER, analyzer()?);
     // One thread, so that the same passages give the same segments.
     let mut writer = index.writer_with_num_threads(1, WRITER_BYTES)?;
     for (row, passage) in passages.iter().enumerate() {
-        let mut document = TantivyDocument::new();
-        document.add_u64(fields.row, row as u64);
-        document.add_text(fields.title, &passage.title);
-        document.add_text(fields.headings, passage.headings.join("\n"));
-        document.add_text(fields.text, &passage.text);
-        writer.add_document(document)?;
+        writer.add_document(fields.document(row, passage))?;
     }
     writer.commit()?;
     Ok(writer.wait_merging_threads()?)
+}
+
+impl Fields {
+    fn document(&self, row: usize, passage: &Passage) -> TantivyDocument {
+        let mut document = TantivyDocument::new();
+        document.add_u64(self.row, row as u64);
+        document.add_text(self.title, &passage.title);
+        document.add_text(self.headings, passage.headings.join("\n"));
+        document.add_text(self.text, &passage.text);
+        document
+    }
 }
 
 impl From<tantivy::TantivyError> for ArmError {
@@ -116,36 +126,19 @@ impl Lexical {
         Ok(Lexical { reader, analyzer, fields: schema().1 })
     }
 
-    /// The best `depth` passages for `text`, best first; none when no term of it is left after stop words. What was
-    /// counted when the deadline came is given back. `passage` gives a row's text, for [`near`].
-    ///
-    /// Terms are taken from the text by the analyzer; the text never meets a query parser, so no text is malformed.
-    pub(crate) fn search<'p>(
-        &self,
-        text: &str,
-        depth: usize,
-        passage: impl Fn(usize) -> Option<&'p Passage>,
-        (deadline, clock): (Deadline, &dyn Clock),
-    ) -> Result<Found, ArmError> {
-        let Fields { title, headings, text: body, .. } = self.fields;
-        let fields = [(title, TITLE), (headings, HEADINGS), (body, TEXT)]
-            .map(|(field, (weight, length))| FieldWeight { field, weight, length });
-        let terms = self.terms(text);
-        let Counted { mut found, rarity } =
-            bm25::search(&self.reader.searcher(), &fields, ROW, &terms, depth, (deadline, clock))?;
-        let (terms, rarity): (Vec<&str>, Vec<f32>) = rarity.into_iter().unzip();
-        let mut analyzer = self.analyzer.clone();
-        // The best come first, so a deadline in between leaves each with its lead.
-        for ranked in &mut found.ranked {
-            if deadline.expired(clock.now()) {
-                break;
-            }
-            if let Some(passage) = passage(ranked.row) {
-                ranked.score += NEARNESS * nearness(&mut analyzer, passage, &terms, &rarity);
-            }
+    /// An index of `passages` in memory; a passage's row is its place in the slice.
+    pub(crate) fn in_memory(passages: &[Arc<Passage>]) -> Result<Lexical, IndexError> {
+        let (schema, fields) = schema();
+        let (manager, analyzer) = (TokenizerManager::default(), analyzer()?);
+        manager.register(ANALYZER, analyzer.clone());
+        let builder = Index::builder().schema(schema).tokenizers(manager);
+        let mut writer = builder.single_segment_index_writer(RamDirectory::default(), MEMORY_BYTES)?;
+        for (row, passage) in passages.iter().enumerate() {
+            writer.add_document(fields.document(row, passage))?;
         }
-        found.ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.row.cmp(&b.row)));
-        Ok(found)
+        let index = writer.finalize()?;
+        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?;
+        Ok(Lexical { reader, analyzer, fields })
     }
 
     /// The different terms of a text.
@@ -161,6 +154,40 @@ impl Lexical {
         }
         terms
     }
+}
+
+/// The best `depth` of the wanted passages for `text`, best first, by their rows through all parts; none when no term of
+/// it is left after stop words. What was counted when the deadline came is given back.
+///
+/// Terms are taken from the text by the analyzer; the text never meets a query parser, so no text is malformed.
+pub(crate) fn search(
+    parts: &[WantedPart<'_>],
+    text: &str,
+    depth: usize,
+    (deadline, clock): (Deadline, &dyn Clock),
+) -> Result<Found, ArmError> {
+    let Some(lexical) = parts.first().map(|one| &one.part.lexical) else { return Ok(Found::NOTHING) };
+    let Fields { title, headings, text: body, .. } = lexical.fields;
+    let fields = [(title, TITLE), (headings, HEADINGS), (body, TEXT)]
+        .map(|(field, (weight, length))| FieldWeight { field, weight, length });
+    let terms = lexical.terms(text);
+    let searchers: Vec<_> = parts.iter().map(|one| (one.part.lexical.reader.searcher(), one)).collect();
+    let Counted { mut found, rarity } =
+        bm25::search(&searchers, &fields, ROW, &terms, depth, (deadline, clock))?;
+    let (terms, rarity): (Vec<&str>, Vec<f32>) = rarity.into_iter().unzip();
+    let mut analyzer = lexical.analyzer.clone();
+    // The best come first, so a deadline in between leaves each with its lead.
+    for ranked in &mut found.ranked {
+        if deadline.expired(clock.now()) {
+            break;
+        }
+        let holder = parts.iter().rev().find(|one| one.first <= ranked.row);
+        if let Some(passage) = holder.and_then(|one| one.part.passage(ranked.row - one.first)) {
+            ranked.score += NEARNESS * nearness(&mut analyzer, passage, &terms, &rarity);
+        }
+    }
+    found.ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.row.cmp(&b.row)));
+    Ok(found)
 }
 
 /// How close together the terms stand in a passage's title, headings and text, each taken by itself.

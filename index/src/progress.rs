@@ -57,6 +57,8 @@ pub struct Skipped {
 pub struct Summary {
     /// Documents with at least one passage.
     pub documents: usize,
+    /// Documents among them that had been put by themselves and were kept.
+    pub kept: usize,
     /// Passages written.
     pub passages: usize,
     /// Passages whose vector came from the old generation.

@@ -1,6 +1,6 @@
 //! What does a search take and give back?
 
-use crate::Passage;
+use crate::{Filter, Passage};
 use budgets::{Deadline, Timeline};
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ pub struct Query<'a> {
     pub deadline: Deadline,
     /// Which arms are asked.
     pub arms: Arms,
+    /// Which documents are wanted; holds inside both arms, so that unwanted ones take no place of others.
+    pub filter: Filter<'a>,
 }
 
 /// Which searches a query goes to.
@@ -80,15 +82,34 @@ pub struct SearchResult {
     pub generation: u64,
 }
 
-/// What an open index is.
+/// What an open index is at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexInfo {
-    /// Number of the immutable snapshot.
+    /// Number of the immutable snapshot on disk.
     pub generation: u64,
+    /// Changes since it was written.
+    pub revision: u64,
     /// Documents with at least one passage.
     pub documents: usize,
-    /// Passages.
+    /// Passages that can be found.
     pub passages: usize,
+    /// Passages that came since the snapshot and are held in memory, deleted ones too.
+    pub passages_fresh: usize,
+    /// Deleted passages that take room until the next snapshot.
+    pub passages_dead: usize,
     /// Id of the embedder that made the vectors.
     pub embedder: String,
+    /// Documents can be put and deleted.
+    pub is_writable: bool,
+}
+
+/// A collection of documents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectionInfo {
+    /// Its name.
+    pub name: String,
+    /// Documents in it.
+    pub documents: usize,
+    /// Their passages.
+    pub passages: usize,
 }

@@ -2,19 +2,13 @@
 
 use crate::alike::Runs;
 use crate::arm::{ArmError, Found};
-use crate::build::unit;
 use crate::fuse::{Fused, fuse, spread, support, weight};
-use crate::lexical::Lexical;
-use crate::vector::{EXACT_PASSAGES_MAX, Vectors};
-use crate::{
-    Arms, Coverage, Embed, Hit, IndexError, IndexInfo, Passage, PassageId, Query, SearchError, SearchResult,
-    generation, rows,
-};
-use budgets::{Clock, Deadline, Limits, Moment, Stage, Timeline};
-use std::collections::{HashMap, HashSet};
-use std::ops::Range;
+use crate::vectorize::unit;
+use crate::view::{View, WantedPart};
+use crate::{Arms, Coverage, Hit, Index, Query, SearchError, SearchResult, lexical, vector};
+use budgets::{Deadline, Moment, Stage, Timeline};
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::Arc;
 
 /// Fewest candidates that each arm gives to fusion, however few hits are wanted: the best fused passage is often first
@@ -23,26 +17,6 @@ const DEPTH_MIN: usize = 50;
 
 /// Hits that are compared word by word with each other; further down only equal texts are dropped.
 const COMPARED_MAX: usize = 32;
-
-/// An open generation; searches run side by side on a shared reference.
-pub struct Index {
-    info: IndexInfo,
-    passages: Vec<Arc<Passage>>,
-    row_of: HashMap<PassageId, usize>,
-    rows_of: HashMap<String, Range<usize>>,
-    lexical: Lexical,
-    vectors: Vectors,
-    embed: Arc<dyn Embed>,
-    clock: Arc<dyn Clock>,
-    query_chars_max: usize,
-    hits_max: usize,
-}
-
-impl std::fmt::Debug for Index {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Index").field("info", &self.info).finish_non_exhaustive()
-    }
-}
 
 /// What an arm gave, and how long each of its stages took.
 struct Outcome {
@@ -53,56 +27,6 @@ struct Outcome {
 }
 
 impl Index {
-    /// Opens the current generation in `dir` and checks its files; embeds nothing.
-    ///
-    /// # Errors
-    /// `Missing`, `OtherEmbedder`, `NewerFormat`, or `Damaged` with the file's name.
-    pub fn open(
-        dir: &Path,
-        embed: Arc<dyn Embed>,
-        clock: Arc<dyn Clock>,
-        limits: &Limits,
-    ) -> Result<Index, IndexError> {
-        let opened = generation::open(dir)?;
-        let manifest = &opened.manifest;
-        if manifest.embedder != embed.id() || manifest.dimensions != embed.dimensions() {
-            let name = |id: &str, dimensions: usize| format!("{id} ({dimensions} dimensions)");
-            return Err(IndexError::OtherEmbedder {
-                built_with: name(&manifest.embedder, manifest.dimensions),
-                given: name(embed.id(), embed.dimensions()),
-            });
-        }
-        let vectors = if manifest.passages > EXACT_PASSAGES_MAX {
-            Vectors::open_graph(&opened.path)?
-        } else {
-            Vectors::Exact { dimensions: manifest.dimensions, values: rows::read_vectors(&opened)? }
-        };
-        let lexical = Lexical::open(&opened.path.join(generation::LEXICAL))?;
-        let passages: Vec<Arc<Passage>> = rows::read_passages(&opened)?.into_iter().map(Arc::new).collect();
-        let mut rows_of: HashMap<String, Range<usize>> = HashMap::new();
-        for (row, passage) in passages.iter().enumerate() {
-            // A document's passages stand together, so a range holds them.
-            rows_of.entry(passage.document_id.clone()).or_insert(row..row).end = row + 1;
-        }
-        Ok(Index {
-            info: IndexInfo {
-                generation: manifest.generation,
-                documents: manifest.documents,
-                passages: passages.len(),
-                embedder: manifest.embedder.clone(),
-            },
-            row_of: passages.iter().enumerate().map(|(row, passage)| (passage.id, row)).collect(),
-            rows_of,
-            passages,
-            lexical,
-            vectors,
-            embed,
-            clock,
-            query_chars_max: limits.query_chars_max,
-            hits_max: limits.search_hits_max,
-        })
-    }
-
     /// Searches; blocks the calling thread, so async callers hand it to a blocking pool.
     ///
     /// An arm that has not finished at the deadline, or that failed, is missing from `coverage` and the other arm's
@@ -112,12 +36,14 @@ impl Index {
     /// An empty or overlong query; both arms late or broken.
     pub fn search(&self, query: &Query<'_>) -> Result<SearchResult, SearchError> {
         self.check(query)?;
-        let limit = query.limit.clamp(1, self.hits_max.max(1));
+        let view = self.live.view();
+        let wanted = view.wanted(&query.filter);
+        let limit = query.limit.clamp(1, self.limits.search_hits_max.max(1));
         let depth = DEPTH_MIN.max(2 * limit);
         let (lexical, vector) = match query.arms {
-            Arms::Both => self.both_arms(query, depth),
-            Arms::Lexical => (self.lexical_arm(query.text, depth, query.deadline), not_asked(Stage::Vector)),
-            Arms::Vector => (not_asked(Stage::Lexical), self.vector_arm(query.text, depth, query.deadline)),
+            Arms::Both => self.both_arms(&wanted, query, depth),
+            Arms::Lexical => (self.lexical_arm(&wanted, query, depth), not_asked(Stage::Vector)),
+            Arms::Vector => (not_asked(Stage::Lexical), self.vector_arm(&wanted, query, depth)),
         };
         let mut timeline = Timeline::default();
         for (stage, from, to) in lexical.spent.iter().chain(&vector.spent) {
@@ -130,37 +56,21 @@ impl Index {
         };
         let coverage = Coverage { lexical: lexical.share, vector: vector.share };
         let began = self.clock.now();
-        let cosine = |row| self.vectors.cosine(&embedded, row);
-        let weight = |row: usize| self.passages.get(row).map_or(0.0, |one| weight(&one.headings));
+        let cosine = |row| view.cosine(&embedded, row);
+        let weight = |row: usize| view.passage(row).map_or(0.0, |one| weight(&one.headings));
         let mut fused = fuse(&lexical.ranked, &vector.ranked, cosine, weight);
-        let document = |row: usize| self.passages.get(row).map_or("", |one| one.document_id.as_str());
-        support(&mut fused, document, |row| self.rows_of.get(document(row)).map_or(0, |rows| rows.len()));
+        let document = |row: usize| view.passage(row).map_or("", |one| one.document_id.as_str());
+        support(&mut fused, document, |row| view.passages_beside(row));
         spread(&mut fused, document);
-        let hits = self.hits(&fused, limit);
+        let hits = hits(&view, &fused, limit);
         timeline.add(Stage::Fuse, self.clock.now().since(began));
-        Ok(SearchResult { hits, timeline, coverage, generation: self.info.generation })
-    }
-
-    /// The passage with that name.
-    pub fn get(&self, id: PassageId) -> Option<Arc<Passage>> {
-        self.row_of.get(&id).and_then(|row| self.passages.get(*row)).cloned()
-    }
-
-    /// The passages of a document, in reading order; empty when the index has no such document.
-    pub fn passages_of(&self, document_id: &str) -> Vec<Arc<Passage>> {
-        let rows = self.rows_of.get(document_id).cloned().unwrap_or(0..0);
-        self.passages.get(rows).unwrap_or_default().to_vec()
-    }
-
-    /// What was opened.
-    pub fn info(&self) -> IndexInfo {
-        self.info.clone()
+        Ok(SearchResult { hits, timeline, coverage, generation: view.generation })
     }
 
     fn check(&self, query: &Query<'_>) -> Result<(), SearchError> {
         let chars = query.text.chars().count();
-        if chars > self.query_chars_max {
-            return Err(SearchError::QueryTooLong { chars, chars_max: self.query_chars_max });
+        if chars > self.limits.query_chars_max {
+            return Err(SearchError::QueryTooLong { chars, chars_max: self.limits.query_chars_max });
         }
         // Punctuation alone has no terms and no meaning that an embedder knows.
         match query.text.chars().any(char::is_alphanumeric) {
@@ -170,11 +80,11 @@ impl Index {
     }
 
     /// The lexical arm on a thread of its own, the vector arm on this one.
-    fn both_arms(&self, query: &Query<'_>, depth: usize) -> (Outcome, Outcome) {
-        let lexical = || self.lexical_arm(query.text, depth, query.deadline);
+    fn both_arms(&self, wanted: &[WantedPart<'_>], query: &Query<'_>, depth: usize) -> (Outcome, Outcome) {
+        let lexical = || self.lexical_arm(wanted, query, depth);
         std::thread::scope(|scope| {
             let beside = std::thread::Builder::new().name("lexical".into()).spawn_scoped(scope, lexical);
-            let vector = self.vector_arm(query.text, depth, query.deadline);
+            let vector = self.vector_arm(wanted, query, depth);
             let lexical = match beside {
                 Ok(thread) => thread.join().unwrap_or_else(|_| broken(Stage::Lexical)),
                 // No thread to be had: one after the other then, still within the deadline.
@@ -184,10 +94,9 @@ impl Index {
         })
     }
 
-    fn lexical_arm(&self, text: &str, depth: usize, deadline: Deadline) -> Outcome {
+    fn lexical_arm(&self, wanted: &[WantedPart<'_>], query: &Query<'_>, depth: usize) -> Outcome {
         let began = self.clock.now();
-        let passage = |row: usize| self.passages.get(row).map(Arc::as_ref);
-        let search = || self.lexical.search(text, depth, passage, (deadline, self.clock.as_ref()));
+        let search = || lexical::search(wanted, query.text, depth, (query.deadline, self.clock.as_ref()));
         let found = catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|_| Err(panicked()));
         Outcome {
             found: found.map_err(|error| (Stage::Lexical, error)),
@@ -196,9 +105,9 @@ impl Index {
         }
     }
 
-    fn vector_arm(&self, text: &str, depth: usize, deadline: Deadline) -> Outcome {
+    fn vector_arm(&self, wanted: &[WantedPart<'_>], asked: &Query<'_>, depth: usize) -> Outcome {
         let began = self.clock.now();
-        let embedded = catch_unwind(AssertUnwindSafe(|| self.embed_query(text, deadline)));
+        let embedded = catch_unwind(AssertUnwindSafe(|| self.embed_query(asked.text, asked.deadline)));
         let embedded = embedded.unwrap_or_else(|_| Err(panicked()));
         let between = self.clock.now();
         let mut spent = vec![(Stage::Embed, began, between)];
@@ -206,7 +115,7 @@ impl Index {
             Ok(query) => query,
             Err(error) => return Outcome { found: Err((Stage::Embed, error)), query: Vec::new(), spent },
         };
-        let search = || self.vectors.search(&query, depth, deadline, self.clock.as_ref());
+        let search = || vector::search(wanted, &query, depth, (asked.deadline, self.clock.as_ref()));
         let found = catch_unwind(AssertUnwindSafe(search)).unwrap_or_else(|_| Err(panicked()));
         spent.push((Stage::Vector, between, self.clock.now()));
         Outcome { found: found.map_err(|error| (Stage::Vector, error)), query, spent }
@@ -223,31 +132,31 @@ impl Index {
         }
         unit(vector, self.embed.dimensions()).map_err(ArmError::Failed)
     }
+}
 
-    /// The first `limit` passages; of those that say the same in nearly the same words only the best.
-    fn hits(&self, fused: &[Fused], limit: usize) -> Vec<Hit> {
-        let (mut hits, mut texts, mut runs) = (Vec::new(), HashSet::new(), Vec::new());
-        for one in fused {
-            let Some(passage) = self.passages.get(one.row).filter(|_| hits.len() < limit) else { continue };
-            if !texts.insert(passage.text.as_str()) {
+/// The first `limit` passages; of those that say the same in nearly the same words only the best.
+fn hits(view: &View, fused: &[Fused], limit: usize) -> Vec<Hit> {
+    let (mut hits, mut texts, mut runs) = (Vec::new(), HashSet::new(), Vec::new());
+    for one in fused {
+        let Some(passage) = view.passage(one.row).filter(|_| hits.len() < limit) else { continue };
+        if !texts.insert(passage.text.as_str()) {
+            continue;
+        }
+        if hits.len() < COMPARED_MAX {
+            let new = Runs::of(&passage.text);
+            if runs.iter().any(|old| new.alike(old)) {
                 continue;
             }
-            if hits.len() < COMPARED_MAX {
-                let new = Runs::of(&passage.text);
-                if runs.iter().any(|old| new.alike(old)) {
-                    continue;
-                }
-                runs.push(new);
-            }
-            hits.push(Hit {
-                passage: Arc::clone(passage),
-                score: one.score,
-                lexical: one.lexical,
-                vector: one.vector,
-            });
+            runs.push(new);
         }
-        hits
+        hits.push(Hit {
+            passage: Arc::clone(passage),
+            score: one.score,
+            lexical: one.lexical,
+            vector: one.vector,
+        });
     }
+    hits
 }
 
 fn panicked() -> ArmError {

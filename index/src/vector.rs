@@ -5,6 +5,7 @@
 
 use crate::IndexError;
 use crate::arm::{ArmError, Found, TopRows};
+use crate::view::WantedPart;
 use budgets::{Clock, Deadline};
 use hnsw_rs::prelude::{AnnT, Distance, Hnsw, HnswIo, Point};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,6 +14,13 @@ use std::sync::Arc;
 
 /// Up to this many passages the search is exact.
 pub(crate) const EXACT_PASSAGES_MAX: usize = 4_096;
+/// Up to this many wanted passages of a graph are compared one by one: a walk would mostly meet others.
+const EXACT_WANTED_MAX: usize = 8_192;
+/// How many more neighbours than its share would need are asked for when some passages are not wanted, as the wanted
+/// ones may lie unevenly.
+const WANTED_MARGIN: f32 = 1.5;
+/// Most neighbours that are asked of a graph; beyond it a scan is as fast and misses nothing.
+const SEARCH_WALK_MAX: usize = 2_000;
 /// Vectors between two looks at the clock.
 const VECTORS_PER_CHECK: usize = 512;
 /// Edges of a point; twice as many on the lowest layer. Up to 48 suit high dimensions (Malkov and Yashunin 2018, 4.1).
@@ -57,13 +65,30 @@ pub(crate) enum Vectors {
     Graph { graph: Box<Hnsw<'static, f32, UnitCosine>>, points: Vec<Arc<Point<'static, f32>>> },
 }
 
+/// How many threads build a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// One, because the others answer queries meanwhile.
+    One,
+    /// All of the machine's.
+    All,
+}
+
 /// Builds the graph over `values` and writes it into `dir`.
-pub(crate) fn write_graph(dir: &Path, dimensions: usize, values: &[f32]) -> Result<(), IndexError> {
+pub(crate) fn write_graph(
+    dir: &Path,
+    dimensions: usize,
+    values: &[f32],
+    threads: Threads,
+) -> Result<(), IndexError> {
     let points: Vec<(&[f32], usize)> = values.chunks_exact(dimensions).zip(0..).collect();
     let build = || {
         let graph =
             Hnsw::<f32, UnitCosine>::new(EDGES, points.len(), LAYERS_MAX, INSERT_CANDIDATES, UnitCosine);
-        graph.parallel_insert_slice(&points);
+        match threads {
+            Threads::One => points.iter().for_each(|point| graph.insert_slice(*point)),
+            Threads::All => graph.parallel_insert_slice(&points),
+        }
         graph.file_dump(dir, GRAPH)
     };
     match catch_unwind(AssertUnwindSafe(build)) {
@@ -94,49 +119,79 @@ impl Vectors {
         }
     }
 
-    /// The `depth` nearest passages, nearest first, with their cosines; of an exact search also the nearest of those that
-    /// were compared before the deadline.
-    pub(crate) fn search(
-        &self,
-        query: &[f32],
-        depth: usize,
-        deadline: Deadline,
-        clock: &dyn Clock,
-    ) -> Result<Found, ArmError> {
-        if deadline.expired(clock.now()) {
-            return Err(ArmError::Expired);
-        }
-        let mut top = TopRows::new(depth);
+    /// The vector of a row.
+    pub(crate) fn get(&self, row: usize) -> Option<&[f32]> {
         match self {
-            Vectors::Exact { dimensions, values } => {
-                let count = values.len() / dimensions;
-                for (row, vector) in values.chunks_exact(*dimensions).enumerate() {
-                    if row > 0 && row % VECTORS_PER_CHECK == 0 && deadline.expired(clock.now()) {
-                        return Ok(Found { ranked: top.into_ranked(), share: row as f32 / count as f32 });
-                    }
-                    top.offer(row, dot(query, vector));
-                }
-            }
-            // The library cannot be stopped; it looks at some thousand points, which takes about a millisecond.
-            Vectors::Graph { graph, .. } => {
-                let neighbours = graph.search(query, depth, SEARCH_CANDIDATES_MIN.max(2 * depth));
-                neighbours.iter().for_each(|near| top.offer(near.d_id, 1.0 - near.distance));
+            Vectors::Exact { dimensions, values } => values.get(row * dimensions..(row + 1) * dimensions),
+            // Rows are the points' own numbers, without gaps; a graph that lost some must not lend another's vector.
+            Vectors::Graph { points, .. } => {
+                let point = points.get(row).filter(|point| point.get_origin_id() == row)?;
+                Some(point.get_v())
             }
         }
-        Ok(Found { ranked: top.into_ranked(), share: 1.0 })
     }
 
     /// The cosine of a query and one passage.
     pub(crate) fn cosine(&self, query: &[f32], row: usize) -> Option<f32> {
-        match self {
-            Vectors::Exact { dimensions, values } => {
-                values.get(row * dimensions..(row + 1) * dimensions).map(|vector| dot(query, vector))
+        self.get(row).map(|vector| dot(query, vector))
+    }
+}
+
+/// The `depth` nearest of the wanted passages, nearest first, by their rows through all parts, with their cosines. What was
+/// compared when the deadline came is given back.
+pub(crate) fn search(
+    parts: &[WantedPart<'_>],
+    query: &[f32],
+    depth: usize,
+    (deadline, clock): (Deadline, &dyn Clock),
+) -> Result<Found, ArmError> {
+    if deadline.expired(clock.now()) {
+        return Err(ArmError::Expired);
+    }
+    let mut top = TopRows::new(depth);
+    let whole: usize = parts.iter().map(|one| one.count).sum();
+    let mut compared = 0;
+    for one in parts.iter().filter(|one| one.count > 0) {
+        let near = match &one.part.vectors {
+            Vectors::Graph { graph, .. } if one.count > EXACT_WANTED_MAX => nearest(graph, one, query, depth),
+            _ => None,
+        };
+        if let Some(near) = near {
+            near.iter().for_each(|(row, cosine)| top.offer(one.first + row, *cosine));
+            compared += one.count;
+            continue;
+        }
+        for row in (0..one.part.rows()).filter(|row| one.has(*row)) {
+            if compared > 0 && compared % VECTORS_PER_CHECK == 0 && deadline.expired(clock.now()) {
+                return Ok(Found { ranked: top.into_ranked(), share: compared as f32 / whole as f32 });
             }
-            // Rows are the points' own numbers, without gaps; a graph that lost some must not lend another's vector.
-            Vectors::Graph { points, .. } => {
-                let point = points.get(row).filter(|point| point.get_origin_id() == row)?;
-                Some(dot(query, point.get_v()))
+            if let Some(cosine) = one.part.vectors.cosine(query, row) {
+                top.offer(one.first + row, cosine);
             }
+            compared += 1;
         }
     }
+    Ok(Found { ranked: top.into_ranked(), share: 1.0 })
+}
+
+/// The nearest wanted rows that a walk through the graph comes by; none when it came by too few of them. The walk goes
+/// over unwanted points too, as they hold the graph together, and looks for so many more.
+///
+/// The library cannot be stopped; it looks at some thousand points, which takes about a millisecond.
+fn nearest(
+    graph: &Hnsw<'static, f32, UnitCosine>,
+    one: &WantedPart<'_>,
+    query: &[f32],
+    depth: usize,
+) -> Option<Vec<(usize, f32)>> {
+    let all = one.part.rows();
+    let more = if one.count == all { 1.0 } else { WANTED_MARGIN * all as f32 / one.count as f32 };
+    let asked = (depth as f32 * more).ceil() as usize;
+    if asked > SEARCH_WALK_MAX {
+        return None;
+    }
+    let near = graph.search(query, asked, SEARCH_CANDIDATES_MIN.max(2 * asked));
+    let found: Vec<(usize, f32)> =
+        near.iter().filter(|near| one.has(near.d_id)).map(|near| (near.d_id, 1.0 - near.distance)).collect();
+    (found.len() >= depth.min(one.count)).then_some(found)
 }

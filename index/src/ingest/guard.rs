@@ -1,10 +1,11 @@
 //! How is a file read when neither its size, its encoding nor its parser can be trusted?
 
 use super::decode::{Decoded, decode};
-use super::{Document, Format, Found, LineIndex, code, csv, docx, html, jsonl, markdown, pdf, rst, text};
+use super::{Document, Format, LineIndex, code, csv, docx, html, jsonl, markdown, pdf, rst, text};
 use budgets::Limits;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -13,11 +14,17 @@ const PARSE_SECONDS_MAX: u64 = 60;
 /// Parsers recurse on hostile nesting; an overflow would end the process, so they get room.
 const PARSE_STACK_BYTES: usize = 64 << 20;
 
-/// Reads and parses a file; the error says in words for people why it is skipped.
-pub(crate) fn read(found: &Found, limits: &Limits) -> Result<Document, String> {
-    let bytes = load(found, limits.document_bytes_max)?;
-    let (format, pages_max) = (found.format, limits.document_pages_max);
+/// Parses a file's bytes; the error says in words for people why it is left out.
+pub(crate) fn read(format: Format, bytes: Vec<u8>, limits: &Limits) -> Result<Document, String> {
+    if bytes.len() as u64 > limits.document_bytes_max {
+        return Err(too_large(limits.document_bytes_max));
+    }
+    let pages_max = limits.document_pages_max;
     guarded(Duration::from_secs(PARSE_SECONDS_MAX), move || parse(format, bytes, pages_max))
+}
+
+fn too_large(bytes_max: u64) -> String {
+    format!("larger than {bytes_max} bytes")
 }
 
 /// Runs `parse` on a thread of its own and survives its panic and its failure to end.
@@ -40,23 +47,21 @@ fn guarded<T: Send + 'static>(
     }
 }
 
-fn load(found: &Found, bytes_max: u64) -> Result<Vec<u8>, String> {
-    let too_large = || format!("larger than {bytes_max} bytes");
-    let meta = std::fs::metadata(&found.path).map_err(|error| error.to_string())?;
+/// The bytes of a file.
+pub(crate) fn load(path: &Path, limits: &Limits) -> Result<Vec<u8>, String> {
+    let bytes_max = limits.document_bytes_max;
+    let meta = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !meta.is_file() {
         return Err("not a file".into());
     }
     if meta.len() > bytes_max {
-        return Err(too_large());
+        return Err(too_large(bytes_max));
     }
-    let file = std::fs::File::open(&found.path).map_err(|error| error.to_string())?;
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
     // The file may grow while it is read, so the bound holds here too.
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > bytes_max {
-        return Err(too_large());
-    }
-    Ok(bytes)
+    if bytes.len() as u64 > bytes_max { Err(too_large(bytes_max)) } else { Ok(bytes) }
 }
 
 pub(super) fn parse(format: Format, bytes: Vec<u8>, pages_max: usize) -> Result<Document, String> {

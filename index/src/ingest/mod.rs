@@ -28,7 +28,7 @@ mod text;
 use code_line::Language;
 pub(crate) use document::{Block, BlockKind, Document, Element, LineIndex};
 pub(crate) use files::{Found, Scan, scan};
-pub(crate) use guard::read;
+pub(crate) use guard::{load, read};
 
 /// The endings of the formats, for messages.
 pub(crate) const KINDS: &str = ".md .rst .html .txt .pdf .docx .csv .tsv .jsonl and source code";
@@ -74,6 +74,20 @@ impl Format {
             "csv" | "tsv" => Some(Format::Csv),
             "jsonl" | "ndjson" => Some(Format::Jsonl),
             _ => Language::of(extension).map(Format::Code),
+        }
+    }
+    /// Its name, as documents tell it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Format::Markdown => "markdown",
+            Format::Rst => "rst",
+            Format::Html => "html",
+            Format::Pdf => "pdf",
+            Format::Docx => "docx",
+            Format::Csv => "csv",
+            Format::Jsonl => "jsonl",
+            Format::Code(_) => "code",
+            Format::Text => "text",
         }
     }
 }

@@ -73,8 +73,8 @@ impl<'a> Counter<'a> {
     }
 }
 
-/// Where a document comes from.
-pub(crate) struct Origin<'a> {
+/// What a document is called.
+pub(crate) struct Named<'a> {
     /// Its name in the index.
     pub(crate) document_id: &'a str,
     /// Its path as given.
@@ -82,10 +82,10 @@ pub(crate) struct Origin<'a> {
 }
 
 /// Cuts a document into passages, in reading order.
-pub(crate) fn split(mut document: Document, origin: &Origin<'_>, counter: &Counter<'_>) -> Vec<Passage> {
+pub(crate) fn split(mut document: Document, named: &Named<'_>, counter: &Counter<'_>) -> Vec<Passage> {
     let lines = document.lines.take();
     let places = std::mem::take(&mut document.places);
-    let outline = outline::outline(document, origin.document_id);
+    let outline = outline::outline(document, named.document_id);
     let mut passages = Vec::new();
     let mut seen = HashMap::new();
     for section in outline.sections {
@@ -104,9 +104,9 @@ pub(crate) fn split(mut document: Document, origin: &Origin<'_>, counter: &Count
             };
             let repeat = seen.entry(draft.text.clone()).and_modify(|count| *count += 1).or_insert(0u32);
             passages.push(Passage {
-                id: id(origin.document_id, &draft.text, *repeat),
-                document_id: origin.document_id.to_string(),
-                source: origin.source.to_string(),
+                id: id(named.document_id, &draft.text, *repeat),
+                document_id: named.document_id.to_string(),
+                source: named.source.to_string(),
                 title: outline.title.clone(),
                 headings,
                 text: draft.text,

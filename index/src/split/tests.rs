@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::EmbedError;
-use crate::ingest::{Block, BlockKind, Element, Format, Found};
+use crate::ingest::{Block, BlockKind, Element, Format};
 use budgets::Limits;
 use proptest::prelude::*;
 
@@ -26,16 +26,15 @@ impl Embed for Pieces {
     }
 }
 
-const ORIGIN: Origin<'static> = Origin { document_id: "guide/my_page.md", source: "docs/guide/my_page.md" };
+const NAMED: Named<'static> = Named { document_id: "guide/my_page.md", source: "docs/guide/my_page.md" };
 
 fn passages(name: &str, source: &str) -> Vec<Passage> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(name);
     std::fs::write(&path, source).unwrap();
     let format = Format::of(&path).unwrap();
-    let document =
-        crate::ingest::read(&Found { path, document_id: name.into(), format }, &Limits::default()).unwrap();
-    split(document, &ORIGIN, &Counter::new(&Pieces))
+    let document = crate::ingest::read(format, std::fs::read(path).unwrap(), &Limits::default()).unwrap();
+    split(document, &NAMED, &Counter::new(&Pieces))
 }
 
 fn words(text: &str) -> Vec<String> {
@@ -206,7 +205,7 @@ proptest! {
 fn blocks_of_one_page_say_so() {
     let block = Block { page: Some(3), ..Block::new(BlockKind::Prose, "Text.".into(), 0..9) };
     let document = Document { elements: vec![Element::Block(block)], ..Document::default() };
-    let found = split(document, &ORIGIN, &Counter::new(&Pieces));
+    let found = split(document, &NAMED, &Counter::new(&Pieces));
     assert_eq!(
         found[0].span,
         SourceSpan { start_byte: 0, end_byte: 9, start_line: 0, end_line: 0, page: Some(3) }

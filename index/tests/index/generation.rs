@@ -133,7 +133,7 @@ fn what_cannot_be_opened_says_why() {
     assert!(matches!(other, IndexError::OtherEmbedder { .. }), "{other}");
 
     let generation = world.generation();
-    let files = ["passages.jsonl", "vectors.f32", "manifest.json", "lexical/meta.json"];
+    let files = ["documents.jsonl", "passages.jsonl", "vectors.f32", "manifest.json", "lexical/meta.json"];
     for name in files {
         let path = generation.join(name);
         let good = fs::read(&path).unwrap();
@@ -148,9 +148,11 @@ fn what_cannot_be_opened_says_why() {
         fs::write(&path, good).unwrap();
     }
     world.open();
-    fs::write(generation.join("manifest.json"), "{\"format\": 99}").unwrap();
-    let newer = world.try_open(Embedder::default()).err().unwrap();
-    assert!(matches!(newer, IndexError::NewerFormat { found: 99, .. }), "{newer}");
+    for format in [1, 99] {
+        fs::write(generation.join("manifest.json"), format!("{{\"format\": {format}}}")).unwrap();
+        let other = world.try_open(Embedder::default()).err().unwrap();
+        assert!(matches!(other, IndexError::OtherFormat { found, .. } if found == format), "{other}");
+    }
     fs::write(world.data().join("CURRENT"), "nonsense").unwrap();
     assert!(matches!(world.try_open(Embedder::default()), Err(IndexError::Damaged { .. })));
     // A build replaces what cannot be opened.

@@ -5,4 +5,5 @@
 mod fake;
 mod files;
 mod generation;
+mod live;
 mod world;

@@ -2,7 +2,7 @@
 
 use crate::fake::Embedder;
 use budgets::{Deadline, Limits, SystemClock};
-use index::{Arms, Index, IndexError, Query, Summary, build};
+use index::{Arms, Filter, Index, IndexError, Query, Summary, build};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl World {
 }
 
 pub fn ask(text: &str) -> Query<'_> {
-    Query { text, limit: 5, deadline: Deadline::NEVER, arms: Arms::Both }
+    Query { text, limit: 5, deadline: Deadline::NEVER, arms: Arms::Both, filter: Filter::ALL }
 }
 
 pub fn documents(index: &Index, text: &str) -> Vec<String> {

@@ -10,7 +10,7 @@ use crate::{
 };
 use budgets::{Clock, Deadline, Limits, Moment, Stage, Timeline};
 use engine::{Engine, Event, FinishReason, Finished, GenerateRequest, Generation, Usage};
-use index::{Arms, Coverage, Index, Query, SearchResult};
+use index::{Arms, Coverage, Filter, Index, Query, SearchResult};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -347,7 +347,9 @@ async fn search(
 ) -> Result<SearchResult, AnswerError> {
     let index = index.clone();
     let searching = tokio::task::spawn_blocking(move || {
-        index.search(&Query { text: &text, limit, deadline, arms: Arms::Both }).map_err(AnswerError::from)
+        index
+            .search(&Query { text: &text, limit, deadline, arms: Arms::Both, filter: Filter::ALL })
+            .map_err(AnswerError::from)
     });
     joined(searching.await)
 }

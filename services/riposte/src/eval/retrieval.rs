@@ -13,7 +13,7 @@ use crate::ui::{FAINT, STRONG, paint};
 use answer::score;
 use budgets::{Clock, Deadline, SystemClock};
 use comfy_table::{Table, presets};
-use index::{Arms, Index, Query};
+use index::{Arms, Filter, Index, Query};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -100,7 +100,13 @@ pub fn run(args: &RetrievalArgs, config: &Config) -> Result<(), Failure> {
 
 /// One query: the short list as the service asks for it, which is timed, and a long one for recall.
 fn ask(index: &Index, asked: &Asked, arm: &mut Arm) -> Result<(), Failure> {
-    let query = Query { text: &asked.text, limit: SHORT_HITS, deadline: Deadline::NEVER, arms: arm.arms };
+    let query = Query {
+        text: &asked.text,
+        limit: SHORT_HITS,
+        deadline: Deadline::NEVER,
+        arms: arm.arms,
+        filter: Filter::ALL,
+    };
     let began = Instant::now();
     let short = index.search(&query).map_err(Failure::new)?;
     arm.took.push(began.elapsed());

@@ -1,0 +1,98 @@
+//! Does a journal give back what was acknowledged, whatever happened to its end, and name what was changed within?
+
+use super::*;
+use crate::change::Content;
+use crate::{DocumentInfo, Meta, Origin, Passage, PassageId, SourceSpan};
+use std::sync::Arc;
+
+fn content(id: &str, texts: &[&str]) -> Content {
+    let passages = texts.iter().enumerate().map(|(at, text)| {
+        Arc::new(Passage {
+            id: PassageId(at as u64),
+            document_id: id.into(),
+            source: id.into(),
+            title: id.into(),
+            headings: vec![],
+            text: (*text).into(),
+            span: SourceSpan { start_byte: 0, end_byte: 1, start_line: 1, end_line: 1, page: None },
+        })
+    });
+    let info = DocumentInfo {
+        id: id.into(),
+        source: id.into(),
+        title: id.into(),
+        format: "text".into(),
+        meta: Meta::default(),
+        origin: Origin::Put,
+        sha256: String::new(),
+        bytes: 1,
+        passages: texts.len(),
+        lossy: false,
+    };
+    let vectors = (0..2 * texts.len()).map(|value| value as f32 / 3.0).collect();
+    Content { info, passages: passages.collect(), vectors }
+}
+
+fn changes() -> Vec<Change> {
+    vec![
+        Change { put: vec![content("a", &["one", "two"]), content("b", &["three"])], delete: vec![] },
+        Change { put: vec![], delete: vec!["a".into()] },
+        Change { put: vec![content("c", &["four"])], delete: vec!["b".into()] },
+    ]
+}
+
+fn written(dir: &Path) -> Vec<u8> {
+    let mut journal = Journal::create(dir, 1).unwrap();
+    changes().iter().for_each(|change| journal.append(&encode(change).unwrap()).unwrap());
+    fs::read(path_of(dir, 1)).unwrap()
+}
+
+#[test]
+fn what_was_written_is_read_and_a_cut_end_is_dropped_wherever_it_falls() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = written(dir.path());
+    assert_eq!(read(dir.path(), 1, 2).unwrap().changes, changes());
+    assert!(read(dir.path(), 2, 2).unwrap().changes.is_empty());
+    let mut before = 0;
+    for cut in 0..=bytes.len() {
+        fs::write(path_of(dir.path(), 1), &bytes[..cut]).unwrap();
+        let kept = read(dir.path(), 1, 2).unwrap();
+        assert_eq!(kept.changes, changes()[..kept.changes.len()], "cut at {cut}");
+        assert!(kept.changes.len() >= before);
+        before = kept.changes.len();
+        // Whatever the end was, what is added next is found next time.
+        let mut journal = Journal::resume(dir.path(), 1, &kept).unwrap();
+        journal.append(&encode(&changes()[1]).unwrap()).unwrap();
+        let again = read(dir.path(), 1, 2).unwrap().changes;
+        assert_eq!((again.len(), again.last()), (before + 1, Some(&changes()[1])), "cut at {cut}");
+    }
+    assert_eq!(before, 3);
+}
+
+#[test]
+fn a_changed_record_within_is_damage_and_at_the_end_was_never_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = written(dir.path());
+    let (_, first) = records(&bytes, 2).map(|_| ((), MAGIC.len())).unwrap();
+    let mut changed = bytes.clone();
+    changed[first + HEAD_BYTES] ^= 1;
+    fs::write(path_of(dir.path(), 1), &changed).unwrap();
+    let error = read(dir.path(), 1, 2).unwrap_err().to_string();
+    assert!(error.contains("journal-00000001") && error.contains("at byte 18 was changed"), "{error}");
+    let mut changed = bytes.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    fs::write(path_of(dir.path(), 1), &changed).unwrap();
+    assert_eq!(read(dir.path(), 1, 2).unwrap().changes.len(), 2);
+    // A journal that another follows was complete once.
+    fs::write(path_of(dir.path(), 1), &bytes[..bytes.len() - 1]).unwrap();
+    Journal::create(dir.path(), 2).unwrap();
+    assert!(matches!(read(dir.path(), 1, 2), Err(IndexError::Damaged { .. })));
+    fs::write(path_of(dir.path(), 1), b"something else").unwrap();
+    assert!(read(dir.path(), 1, 2).unwrap_err().to_string().contains("is no journal"));
+}
+
+#[test]
+fn joined_changes_keep_the_last_word_on_each_document() {
+    let joined = Change::joined(changes());
+    assert_eq!((joined.put, joined.delete), (vec![content("c", &["four"])], vec!["a".into(), "b".into()]));
+}

@@ -1,0 +1,242 @@
+//! Is what was put found by the next search and after any end of the process, and what was deleted never again?
+
+use crate::fake::Embedder;
+use crate::world::{CATS, DOGS, FISH, World, ask, documents};
+use budgets::{Limits, SystemClock};
+use index::{Filter, Index, IndexError, Meta, NewDocument, Outcome, Query, SearchError};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+fn open_with(world: &World, limits: &Limits) -> Result<(Index, Arc<Embedder>), IndexError> {
+    let embedder = Arc::new(Embedder::default());
+    let embed = Arc::clone(&embedder) as Arc<dyn index::Embed>;
+    let index = Index::open_live(&world.data(), embed, Arc::new(SystemClock::default()), limits)?;
+    Ok((index, embedder))
+}
+
+fn open(world: &World) -> Index {
+    open_with(world, &Limits::default()).unwrap().0
+}
+
+fn text(id: &str, text: &str) -> NewDocument {
+    NewDocument {
+        id: id.into(),
+        file_name: "note.txt".into(),
+        source: id.into(),
+        bytes: text.as_bytes().to_vec(),
+        meta: Meta::default(),
+    }
+}
+
+fn put(index: &Index, id: &str, words: &str) -> Outcome {
+    index.put(text(id, words)).unwrap().0
+}
+
+fn tagged(id: &str, words: &str, collection: &str, tags: &[&str], date: &str) -> NewDocument {
+    let tags = tags.iter().map(|tag| (*tag).to_string()).collect();
+    let meta = Meta { collection: collection.into(), tags, date: Some(date.parse().unwrap()) };
+    NewDocument { meta, ..text(id, words) }
+}
+
+#[test]
+fn what_is_put_is_found_at_once_and_after_a_restart() {
+    let world = World::new(&[CATS]);
+    world.build();
+    let index = open(&world);
+    assert_eq!(put(&index, "owls", "Owls hoot in the forest."), Outcome::Created);
+    assert_eq!(documents(&index, "who hoots in the forest")[0], "owls");
+    assert_eq!(put(&index, "owls", "Owls glide without a sound."), Outcome::Replaced);
+    assert_eq!(documents(&index, "glide without a sound")[0], "owls");
+    assert!(!index.passages_of("owls").iter().any(|passage| passage.text.contains("hoot")));
+    assert_eq!(index.delete(&["cats.md", "none"]).unwrap(), [true, false]);
+    assert!(documents(&index, "cats purr").iter().all(|id| id == "owls"));
+    assert!(index.document("cats.md").is_none() && index.passages_of("cats.md").is_empty());
+    drop(index);
+
+    // Read as another process would, and by the next writer.
+    for index in [world.open(), open(&world)] {
+        assert_eq!(documents(&index, "glide without a sound"), ["owls"]);
+        assert_eq!((index.info().documents, index.info().passages, index.info().passages_dead), (1, 1, 2));
+    }
+}
+
+#[test]
+fn an_index_begins_empty_and_one_that_reads_takes_nothing() {
+    let world = World::new(&[]);
+    let index = open(&world);
+    assert_eq!((index.info().documents, index.info().generation), (0, 1));
+    assert!(index.search(&ask("anything")).unwrap().hits.is_empty());
+    assert_eq!(index.search(&ask("?!")).unwrap_err(), SearchError::EmptyQuery);
+    put(&index, "a", "Ants march.");
+    assert!(matches!(world.try_build(&Embedder::default()), Err(IndexError::Busy { .. })));
+    assert!(matches!(open_with(&world, &Limits::default()), Err(IndexError::Busy { .. })));
+    let reader = world.open();
+    assert!(!reader.info().is_writable && index.info().is_writable);
+    assert!(matches!(reader.put(text("b", "Bees.")), Err(IndexError::ReadOnly)));
+    assert!(matches!(reader.delete(&["a"]), Err(IndexError::ReadOnly)));
+}
+
+#[test]
+fn what_stands_there_already_is_not_embedded_again() {
+    let world = World::new(&[]);
+    let (index, embedder) = open_with(&world, &Limits::default()).unwrap();
+    let two = "# Owls\n\nOwls hoot.\n\n## Food\n\nThey hunt mice.\n";
+    let document = |bytes: &str| NewDocument { file_name: "owls.md".into(), ..text("owls", bytes) };
+    index.put(document(two)).unwrap();
+    assert_eq!(embedder.embedded().len(), 2);
+    assert_eq!(index.put(document(two)).unwrap().0, Outcome::Unchanged);
+    assert_eq!((embedder.embedded().len(), index.info().revision), (2, 1));
+    // Of a changed document only what is new.
+    index.put(document(&two.replace("mice", "voles"))).unwrap();
+    assert_eq!(embedder.embedded()[2..], ["Owls > Food\nThey hunt voles."]);
+    // What is said about it changes without its text.
+    let meta = Meta { tags: vec!["birds".into()], ..Meta::default() };
+    let (outcome, info) = index.put(NewDocument { meta, ..document(&two.replace("mice", "voles")) }).unwrap();
+    assert_eq!((outcome, info.meta.tags.as_slice()), (Outcome::Replaced, &["birds".to_string()][..]));
+    assert_eq!(embedder.embedded().len(), 3);
+}
+
+#[test]
+fn a_bad_document_costs_itself_only() {
+    let world = World::new(&[]);
+    let index = open(&world);
+    let unknown = NewDocument { file_name: "a.xyz".into(), ..text("x", "text") };
+    let outcomes = index.put_all(vec![
+        text("a", "Ants march."),
+        text("", "no name"),
+        text("blank", " \n "),
+        unknown,
+        text("b", "Bees hum."),
+        text("a", "Ants dig."),
+    ]);
+    let told: Vec<String> = outcomes
+        .iter()
+        .map(|outcome| match outcome {
+            Ok((outcome, _)) => format!("{outcome:?}"),
+            Err(error) => error.to_string(),
+        })
+        .collect();
+    assert_eq!((told[0].as_str(), told[4].as_str(), told[5].as_str()), ("Created", "Created", "Replaced"));
+    assert!(told[1].contains("1 to 512 bytes") && told[2].contains("no text"), "{told:?}");
+    assert!(told[3].contains("a.xyz") && told[3].contains(".md"), "{told:?}");
+    assert_eq!(index.passages_of("a")[0].text, "Ants dig.");
+    let ids: Vec<String> = index.documents(&Filter::ALL, None, 10).into_iter().map(|info| info.id).collect();
+    assert_eq!(ids, ["a", "b"]);
+}
+
+#[test]
+fn filters_hold_inside_both_arms() {
+    let world = World::new(&[DOGS, FISH]);
+    world.build();
+    let index = open(&world);
+    let words = "Birds sing at dawn.";
+    // More unwanted documents of the same words than an arm gives candidates.
+    let crowd = (0..120).map(|number| tagged(&format!("crowd{number}"), words, "crowd", &[], "2026-01-01"));
+    index.put_all(crowd.collect());
+    let lark = "Birds sing at dawn in spring, the lark before all others, and rest at noon.";
+    index.put(tagged("lark", lark, "birds", &["new", "song"], "2026-05-01")).unwrap();
+    let (birds, song) = (["birds".to_string()], ["song".to_string()]);
+    let found = |filter: Filter<'_>| -> Vec<String> {
+        let result = index.search(&Query { filter, ..ask("birds sing at dawn") }).unwrap();
+        result.hits.iter().map(|hit| hit.passage.document_id.clone()).collect()
+    };
+    let day = |text: &str| Some(text.parse().unwrap());
+    assert_eq!(found(Filter { collections: &birds, ..Filter::ALL }), ["lark"]);
+    assert_eq!(found(Filter { tags: &song, ..Filter::ALL }), ["lark"]);
+    assert_eq!(found(Filter { from: day("2026-04-01"), ..Filter::ALL }), ["lark"]);
+    assert_eq!(found(Filter { source: "la", ..Filter::ALL }), ["lark"]);
+    assert!(found(Filter { from: day("2026-06-01"), ..Filter::ALL }).is_empty());
+    let names: Vec<(String, usize)> =
+        index.collections().into_iter().map(|one| (one.name, one.documents)).collect();
+    assert_eq!(names, [("birds".into(), 1), ("crowd".into(), 120), ("default".into(), 2)]);
+}
+
+#[test]
+fn a_rebuild_takes_over_while_documents_come_and_go() {
+    let world = World::new(&[CATS]);
+    world.build();
+    let index = open(&world);
+    let name = |number: usize| format!("n{number:05}");
+    let batch =
+        |from: usize| (from..from + 100).map(|at| text(&name(at), &format!("word{at} of many"))).collect();
+    for from in (0..3_000).step_by(100) {
+        assert!(index.put_all(batch(from)).iter().all(Result::is_ok));
+        index.delete(&[&name(from)]).unwrap();
+    }
+    index.settle();
+    let info = index.info();
+    assert!(info.generation > 1, "{info:?}");
+    assert_eq!((info.documents, info.passages), (2_971, 2_972));
+    for at in [1, 1_999, 2_999] {
+        assert_eq!(documents(&index, &format!("word{at}"))[0], name(at));
+    }
+    assert!(index.document(&name(2_900)).is_none());
+    drop(index);
+    assert_eq!(world.open().info().documents, 2_971);
+    // What was put stays when the folder is indexed again; a journal that a generation holds is gone.
+    let summary = world.build();
+    assert_eq!((summary.documents, summary.kept), (2_971, 2_970));
+    let journals = fs::read_dir(world.data()).unwrap().flatten();
+    assert!(!journals.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("journal-")));
+}
+
+#[test]
+fn documents_that_come_too_fast_are_refused_in_words() {
+    let world = World::new(&[]);
+    let (index, _) = open_with(&world, &Limits { live_passages_max: 3, ..Limits::default() }).unwrap();
+    for id in ["a", "b", "c"] {
+        put(&index, id, &format!("{id} stands here."));
+    }
+    let error = index.put(text("d", "One more.")).unwrap_err();
+    assert!(matches!(error, IndexError::Behind { waiting: 4, waiting_max: 3 }), "{error}");
+    // The refusal has started a rebuild, after which there is room.
+    index.settle();
+    assert_eq!(put(&index, "d", "One more."), Outcome::Created);
+    assert_eq!(index.info().documents, 4);
+}
+
+fn files_below(folder: &PathBuf, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files_below(&path, out) } else { out.push(path) }
+    }
+}
+
+#[test]
+fn a_damaged_file_is_made_anew_from_the_stored_documents() {
+    let world = World::new(&[CATS, DOGS]);
+    world.build();
+    let index = open(&world);
+    put(&index, "owls", "Owls hoot.");
+    drop(index);
+    let mut files = Vec::new();
+    files_below(&world.generation(), &mut files);
+    let derived = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let stored = ["manifest.json", "documents.jsonl", "passages.jsonl"].contains(&name.as_str());
+        !stored && !name.starts_with('.')
+    };
+    let count = files.iter().filter(|path| derived(path)).count();
+    assert!(count > 3, "{files:?}");
+    for turn in 0..count {
+        let mut files = Vec::new();
+        files_below(&world.generation(), &mut files);
+        files.retain(derived);
+        files.sort();
+        fs::write(&files[turn], b"damaged").unwrap();
+        let Err(IndexError::Damaged { file, .. }) = world.try_open(Embedder::default()) else { panic!() };
+        assert_eq!(file, files[turn]);
+        let index = open(&world);
+        assert_eq!(index.info().documents, 3);
+        assert_eq!(documents(&index, "owls hoot")[0], "owls");
+        assert_eq!(documents(&index, "cats purr")[0], "cats.md");
+    }
+    // What cannot be made anew is named, and left for a build.
+    fs::write(world.generation().join("passages.jsonl"), b"damaged").unwrap();
+    let error = open_with(&world, &Limits::default()).err().unwrap();
+    assert!(
+        matches!(&error, IndexError::Damaged { file, .. } if file.ends_with("passages.jsonl")),
+        "{error}"
+    );
+}
