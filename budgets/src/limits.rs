@@ -43,6 +43,10 @@ pub struct Limits {
     pub document_bytes_max: u64,
     /// Largest number of pages read from one PDF.
     pub document_pages_max: usize,
+    /// Largest body of a request that brings many documents.
+    pub bulk_bytes_max: u64,
+    /// Most documents in such a request.
+    pub bulk_documents_max: usize,
     /// Passages put into an open index that may wait for the next rebuild; more documents are refused until it is done.
     pub live_passages_max: usize,
 }
@@ -67,6 +71,8 @@ impl Default for Limits {
             total_ms_max: 600_000,
             document_bytes_max: 32 << 20,
             document_pages_max: 2_000,
+            bulk_bytes_max: 64 << 20,
+            bulk_documents_max: 10_000,
             live_passages_max: 65_536,
         }
     }

@@ -27,7 +27,8 @@ pub(crate) fn digest(
     limits: &Limits,
 ) -> Result<Content, String> {
     let (sha256, size) = (sha256(&bytes), bytes.len() as u64);
-    let document = ingest::read(label.format, bytes, limits)?;
+    let mut document = ingest::read(label.format, bytes, limits)?;
+    document.given_title.clone_from(&label.meta.title);
     let lossy = document.lossy;
     let passages = split(document, &label.named, counter);
     let Some(first) = passages.first() else { return Err("no text in it".into()) };

@@ -8,10 +8,16 @@ use std::str::FromStr;
 pub const COLLECTION_DEFAULT: &str = "default";
 /// Longest id of a document, in bytes.
 const ID_BYTES_MAX: usize = 512;
+/// Longest title that a document is given, in bytes.
+const TITLE_BYTES_MAX: usize = 512;
 /// Longest name of a collection or tag, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 /// Most tags of one document.
 const TAGS_MAX: usize = 32;
+
+/// Stands before and behind a tenant's name in the id of a document that is that tenant's alone. No id that a caller or a
+/// folder gives holds it, since control characters are refused.
+const OWNER_MARK: char = '\u{1f}';
 
 /// A day of the calendar, written `2026-12-31`; orders by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -70,6 +76,9 @@ impl From<Date> for String {
 /// What is said about a document beside its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
+    /// Its title; absent, the file's own.
+    #[serde(default)]
+    pub title: Option<String>,
     /// The one collection that holds it.
     pub collection: String,
     /// Any number of words to find it by; sorted, each once.
@@ -80,7 +89,7 @@ pub struct Meta {
 
 impl Default for Meta {
     fn default() -> Meta {
-        Meta { collection: COLLECTION_DEFAULT.to_string(), tags: Vec::new(), date: None }
+        Meta { title: None, collection: COLLECTION_DEFAULT.to_string(), tags: Vec::new(), date: None }
     }
 }
 
@@ -122,6 +131,8 @@ pub struct DocumentInfo {
 /// Which documents a search or a list wants; every part that is given must hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter<'a> {
+    /// Who asks: that tenant's own documents are seen beside the shared ones; without a tenant the shared ones alone.
+    pub tenant: Option<&'a str>,
     /// In one of these collections; all when empty.
     pub collections: &'a [String],
     /// With each of these tags.
@@ -135,13 +146,16 @@ pub struct Filter<'a> {
 }
 
 impl Filter<'_> {
-    /// Every document.
-    pub const ALL: Filter<'static> = Filter { collections: &[], tags: &[], from: None, to: None, source: "" };
+    /// Every shared document.
+    pub const ALL: Filter<'static> =
+        Filter { tenant: None, collections: &[], tags: &[], from: None, to: None, source: "" };
 
     /// Whether the document is wanted.
     pub fn wants(&self, info: &DocumentInfo) -> bool {
         let meta = &info.meta;
-        (self.collections.is_empty() || self.collections.contains(&meta.collection))
+        let (owner, _) = parse_id(&info.id);
+        (owner.is_none() || owner == self.tenant)
+            && (self.collections.is_empty() || self.collections.contains(&meta.collection))
             && self.tags.iter().all(|tag| meta.tags.contains(tag))
             && self.from.is_none_or(|from| meta.date.is_some_and(|date| date >= from))
             && self.to.is_none_or(|to| meta.date.is_some_and(|date| date <= to))
@@ -149,11 +163,55 @@ impl Filter<'_> {
     }
 }
 
-/// Whether a document may have that name.
+/// A filter that owns its words, to be carried along.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnedFilter {
+    /// See [`Filter::tenant`].
+    pub tenant: Option<String>,
+    /// See [`Filter::collections`].
+    pub collections: Vec<String>,
+    /// See [`Filter::tags`].
+    pub tags: Vec<String>,
+    /// See [`Filter::from`].
+    pub from: Option<Date>,
+    /// See [`Filter::to`].
+    pub to: Option<Date>,
+    /// See [`Filter::source`].
+    pub source: String,
+}
+
+impl OwnedFilter {
+    /// The same, as a search takes it.
+    pub fn as_filter(&self) -> Filter<'_> {
+        let OwnedFilter { tenant, collections, tags, from, to, source } = self;
+        Filter { tenant: tenant.as_deref(), collections, tags, from: *from, to: *to, source }
+    }
+}
+
+/// The id under which the index holds a document that its owner calls `id`; two tenants may use the same name.
+///
+/// # Errors
+/// Says what is wrong with the name: one that itself names an owner is refused, whoever gives it.
+pub fn full_id(owner: Option<&str>, id: &str) -> Result<String, String> {
+    check_name(id)?;
+    Ok(owner.map_or_else(|| id.to_string(), |owner| format!("{OWNER_MARK}{owner}{OWNER_MARK}{id}")))
+}
+
+/// The owner of a document, none of a shared one, and what the owner calls it.
+pub fn parse_id(id: &str) -> (Option<&str>, &str) {
+    let owned = id.strip_prefix(OWNER_MARK).and_then(|rest| rest.split_once(OWNER_MARK));
+    owned.map_or((None, id), |(owner, id)| (Some(owner), id))
+}
+
+/// Whether a document may have that name; its owner's name is no part of what is checked.
 ///
 /// # Errors
 /// Says what is wrong with it.
-pub fn check_id(id: &str) -> Result<(), String> {
+pub(crate) fn check_id(id: &str) -> Result<(), String> {
+    check_name(parse_id(id).1)
+}
+
+fn check_name(id: &str) -> Result<(), String> {
     if id.is_empty() || id.len() > ID_BYTES_MAX {
         return Err(format!("an id has 1 to {ID_BYTES_MAX} bytes, this one has {}", id.len()));
     }
@@ -164,13 +222,19 @@ pub fn check_id(id: &str) -> Result<(), String> {
 }
 
 impl Meta {
-    /// Sorts the tags and checks all names.
+    /// Sorts the tags and checks title and names.
     ///
     /// # Errors
-    /// Says which name is empty or too long, or that there are too many tags.
+    /// Says what is empty or too long, or that there are too many tags.
     pub fn checked(mut self) -> Result<Meta, String> {
         self.tags.sort();
         self.tags.dedup();
+        let wrong = |title: &String| {
+            title.trim().is_empty() || title.len() > TITLE_BYTES_MAX || title.chars().any(char::is_control)
+        };
+        if self.title.as_ref().is_some_and(wrong) {
+            return Err(format!("a title has 1 to {TITLE_BYTES_MAX} bytes and no control characters"));
+        }
         if self.tags.len() > TAGS_MAX {
             return Err(format!("at most {TAGS_MAX} tags, not {}", self.tags.len()));
         }
@@ -219,6 +283,7 @@ mod tests {
             title: "A".into(),
             format: "markdown".into(),
             meta: Meta {
+                title: None,
                 collection: "birds".into(),
                 tags: vec!["new".into(), "red".into()],
                 date: date("2026-05-01"),
@@ -245,6 +310,32 @@ mod tests {
         }
         let undated = DocumentInfo { meta: Meta { date: None, ..info.meta.clone() }, ..info };
         assert!(!Filter { to: date("2026-05-01"), ..Filter::ALL }.wants(&undated));
+    }
+
+    #[test]
+    fn a_document_of_a_tenant_is_seen_by_that_tenant_alone() {
+        let (own, shared) = (full_id(Some("acme"), "a/b.md").unwrap(), full_id(None, "a/b.md").unwrap());
+        assert_eq!((parse_id(&own), parse_id(&shared)), ((Some("acme"), "a/b.md"), (None, "a/b.md")));
+        assert!(check_id(&own).is_ok());
+        // What a caller gives cannot name an owner, whoever the caller is.
+        for forged in ["\u{1f}acme\u{1f}b", "\u{1f}b", "a\u{1f}b"] {
+            assert!(full_id(Some("other"), forged).is_err() && full_id(None, forged).is_err(), "{forged:?}");
+        }
+        let info = |id: &str| DocumentInfo {
+            id: id.into(),
+            source: String::new(),
+            title: String::new(),
+            format: String::new(),
+            meta: Meta::default(),
+            origin: Origin::Put,
+            sha256: String::new(),
+            bytes: 1,
+            passages: 1,
+            lossy: false,
+        };
+        let sees = |tenant, id: &str| Filter { tenant, ..Filter::ALL }.wants(&info(id));
+        assert!(sees(Some("acme"), &own) && sees(Some("acme"), &shared) && sees(None, &shared));
+        assert!(!sees(None, &own) && !sees(Some("acm"), &own) && !sees(Some(""), &own));
     }
 
     #[test]

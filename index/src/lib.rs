@@ -34,14 +34,19 @@ mod stored;
 mod vector;
 mod vectorize;
 mod view;
+mod watch;
 mod write;
 
 pub use build::build;
-pub use document::{COLLECTION_DEFAULT, Date, DocumentInfo, Filter, Meta, Origin};
+pub use document::{
+    COLLECTION_DEFAULT, Date, DocumentInfo, Filter, Meta, Origin, OwnedFilter, full_id, parse_id,
+};
 pub use embed::{Embed, EmbedError};
 pub use error::{IndexError, SearchError};
+pub use ingest::reads;
 pub use open::Index;
 pub use passage::{Passage, PassageId, SourceSpan};
 pub use progress::{Phase, Progress, Skipped, Summary};
 pub use put::{NewDocument, Outcome};
 pub use query::{ArmScore, Arms, CollectionInfo, Coverage, Hit, IndexInfo, Query, SearchResult};
+pub use watch::{Follower, Round, Watch};

@@ -118,10 +118,15 @@ impl Index {
         found.into_iter().take(limit).cloned().collect()
     }
 
-    /// All collections, by name.
-    pub fn collections(&self) -> Vec<CollectionInfo> {
+    /// Every document, whosever it is.
+    pub(crate) fn all_documents(&self) -> Vec<DocumentInfo> {
+        self.live.view().documents().map(|(_, info, _)| info.clone()).collect()
+    }
+
+    /// All collections with documents that the filter wants, by name, and how many of those each has.
+    pub fn collections(&self, filter: &Filter<'_>) -> Vec<CollectionInfo> {
         let mut collections: BTreeMap<String, CollectionInfo> = BTreeMap::new();
-        for (_, info, _) in self.live.view().documents() {
+        for (_, info, _) in self.live.view().documents().filter(|(_, info, _)| filter.wants(info)) {
             let name = &info.meta.collection;
             let one = collections.entry(name.clone()).or_insert_with(|| CollectionInfo {
                 name: name.clone(),

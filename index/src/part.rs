@@ -6,7 +6,7 @@ use crate::generation::{LEXICAL, Opened};
 use crate::lexical::Lexical;
 use crate::rows::Rows;
 use crate::vector::{EXACT_PASSAGES_MAX, Vectors};
-use crate::{DocumentInfo, IndexError, Passage, PassageId, rows};
+use crate::{DocumentInfo, IndexError, Passage, PassageId, parse_id, rows};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,6 +21,8 @@ pub(crate) struct Part {
     row_of: HashMap<PassageId, usize>,
     /// `[row]`: its document.
     document_of: Vec<u32>,
+    /// Some documents are a tenant's own.
+    has_owners: bool,
     pub(crate) lexical: Lexical,
     pub(crate) vectors: Vectors,
 }
@@ -63,6 +65,7 @@ impl Part {
         Part {
             by_id: documents.iter().enumerate().map(|(at, info)| (info.id.clone(), at)).collect(),
             row_of: passages.iter().enumerate().map(|(row, passage)| (passage.id, row)).collect(),
+            has_owners: documents.iter().any(|info| parse_id(&info.id).0.is_some()),
             documents,
             starts,
             passages,
@@ -75,6 +78,11 @@ impl Part {
     /// Number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.passages.len()
+    }
+
+    /// Whether some of its documents are a tenant's own, so that a search must look whose.
+    pub(crate) fn has_owners(&self) -> bool {
+        self.has_owners
     }
 
     /// All documents, dead ones too, each with its rows.

@@ -25,6 +25,8 @@ pub struct NewDocument {
     pub bytes: Vec<u8>,
     /// What is said about it.
     pub meta: Meta,
+    /// How it comes in.
+    pub origin: Origin,
 }
 
 /// What a put did.
@@ -98,7 +100,7 @@ impl Index {
         view: &View,
         counter: &Counter<'_>,
     ) -> Result<Prepared, IndexError> {
-        let NewDocument { id, file_name, source, bytes, meta } = document;
+        let NewDocument { id, file_name, source, bytes, meta, origin } = document;
         let wrong = |problem: String| IndexError::Document { id: id.clone(), problem };
         check_id(&id).map_err(wrong)?;
         let meta = meta.checked().map_err(wrong)?;
@@ -110,11 +112,12 @@ impl Index {
             && info.meta == meta
             && info.source == source
             && info.format == format.name()
+            && info.origin == origin
         {
             return Ok(Prepared::Known(info.clone()));
         }
         let named = Named { document_id: &id, source: &source };
-        let label = Label { named, format, meta: &meta, origin: Origin::Put };
+        let label = Label { named, format, meta: &meta, origin };
         digest(&label, bytes, counter, &self.limits).map(Prepared::New).map_err(wrong)
     }
 

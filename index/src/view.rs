@@ -208,7 +208,7 @@ impl View {
     pub(crate) fn wanted(&self, filter: &Filter<'_>) -> Vec<WantedPart<'_>> {
         let wanted = self.parts.iter().map(|(first, part)| {
             let dead = (self.dead.count > 0).then_some(&self.dead);
-            let documents = (*filter != Filter::ALL)
+            let documents = (*filter != Filter::ALL || part.has_owners())
                 .then(|| part.documents().map(|(info, _)| filter.wants(info)).collect::<Vec<bool>>());
             let count = match (dead, &documents) {
                 (None, None) => part.rows(),

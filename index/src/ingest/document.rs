@@ -6,6 +6,8 @@ use std::ops::Range;
 /// A parsed file.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
+    /// Title that whoever handed it over gives it.
+    pub(crate) given_title: Option<String>,
     /// Title that the format states apart from its headings (front matter, `<title>`).
     pub(crate) title: Option<String>,
     /// Headings and blocks in reading order.

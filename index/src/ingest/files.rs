@@ -126,7 +126,11 @@ impl Walk<'_> {
 
     /// The path below its root; when an earlier root took that name, the root's own name goes before it, then a number.
     fn name(&mut self, root: &Path, below: &Path) -> String {
-        let slashed = |path: &Path| path.to_string_lossy().replace(std::path::MAIN_SEPARATOR, "/");
+        // Control characters have a meaning in ids.
+        let slashed = |path: &Path| {
+            let slashed = path.to_string_lossy().replace(std::path::MAIN_SEPARATOR, "/");
+            slashed.replace(char::is_control, "\u{fffd}")
+        };
         let plain = slashed(below);
         let with_root = root.file_name().filter(|_| root != below).map(|name| {
             let name = name.to_string_lossy();

@@ -56,6 +56,11 @@ pub(crate) enum Format {
     Text,
 }
 
+/// Whether a file of that name is of a known format.
+pub fn reads(file_name: &str) -> bool {
+    Format::of(std::path::Path::new(file_name)).is_some()
+}
+
 impl Format {
     /// The format that a file's extension promises.
     pub(crate) fn of(path: &std::path::Path) -> Option<Format> {

@@ -1,6 +1,7 @@
 //! Which heading does each block stand under, and what is the document called?
 
 use crate::ingest::{Block, BlockKind, Document, Element};
+use crate::parse_id;
 
 /// Longest title or heading that is kept, in characters.
 const HEADING_CHARS_MAX: usize = 200;
@@ -77,7 +78,11 @@ fn close(
 /// What the format states; else the first heading, if none outranks it; else the file's name, which comes first where
 /// headings name parts alone.
 fn title(document: &Document, document_id: &str) -> String {
-    let name = document_id.rsplit('/').next().unwrap_or(document_id);
+    if let Some(given) = &document.given_title {
+        return shorten(given);
+    }
+    let (_, id) = parse_id(document_id);
+    let name = id.rsplit('/').next().unwrap_or(id);
     if document.headings_name_parts {
         return shorten(name);
     }

@@ -3,7 +3,9 @@
 use crate::fake::Embedder;
 use crate::world::{CATS, DOGS, FISH, World, ask, documents};
 use budgets::{Limits, SystemClock};
-use index::{Filter, Index, IndexError, Meta, NewDocument, Outcome, Query, SearchError};
+use index::{
+    Filter, Index, IndexError, Meta, NewDocument, Origin, Outcome, Query, SearchError, full_id, parse_id,
+};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ fn text(id: &str, text: &str) -> NewDocument {
         source: id.into(),
         bytes: text.as_bytes().to_vec(),
         meta: Meta::default(),
+        origin: Origin::Put,
     }
 }
 
@@ -35,7 +38,7 @@ fn put(index: &Index, id: &str, words: &str) -> Outcome {
 
 fn tagged(id: &str, words: &str, collection: &str, tags: &[&str], date: &str) -> NewDocument {
     let tags = tags.iter().map(|tag| (*tag).to_string()).collect();
-    let meta = Meta { collection: collection.into(), tags, date: Some(date.parse().unwrap()) };
+    let meta = Meta { title: None, collection: collection.into(), tags, date: Some(date.parse().unwrap()) };
     NewDocument { meta, ..text(id, words) }
 }
 
@@ -148,7 +151,7 @@ fn filters_hold_inside_both_arms() {
     assert_eq!(found(Filter { source: "la", ..Filter::ALL }), ["lark"]);
     assert!(found(Filter { from: day("2026-06-01"), ..Filter::ALL }).is_empty());
     let names: Vec<(String, usize)> =
-        index.collections().into_iter().map(|one| (one.name, one.documents)).collect();
+        index.collections(&Filter::ALL).into_iter().map(|one| (one.name, one.documents)).collect();
     assert_eq!(names, [("birds".into(), 1), ("crowd".into(), 120), ("default".into(), 2)]);
 }
 
@@ -239,4 +242,43 @@ fn a_damaged_file_is_made_anew_from_the_stored_documents() {
         matches!(&error, IndexError::Damaged { file, .. } if file.ends_with("passages.jsonl")),
         "{error}"
     );
+}
+
+#[test]
+fn a_tenant_finds_its_own_and_the_shared_documents_and_no_one_elses() {
+    let world = World::new(&[CATS]);
+    world.build();
+    let index = open(&world);
+    for owner in ["acme", "zeta"] {
+        put(&index, &full_id(Some(owner), "note").unwrap(), &format!("Cats purr at {owner}, says its note."));
+    }
+    let sees = |index: &Index, tenant: Option<&str>| -> Vec<String> {
+        let filter = Filter { tenant, ..Filter::ALL };
+        let found = index.search(&Query { filter, ..ask("cats purr note") }).unwrap();
+        let mut ids: Vec<String> = found
+            .hits
+            .iter()
+            .map(|hit| {
+                let (owner, id) = parse_id(&hit.passage.document_id);
+                format!("{}:{id}", owner.unwrap_or_default())
+            })
+            .collect();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(index.documents(&filter, None, 9).len(), ids.len());
+        ids
+    };
+    let check = |index: &Index| {
+        assert_eq!(sees(index, None), [":cats.md"]);
+        assert_eq!(sees(index, Some("acme")), [":cats.md", "acme:note"]);
+        assert_eq!(sees(index, Some("zeta")), [":cats.md", "zeta:note"]);
+        assert_eq!(sees(index, Some("other")), [":cats.md"]);
+    };
+    check(&index);
+    // One tenant's name is not another's: each deletes its own.
+    assert_eq!(index.delete(&[&full_id(Some("acme"), "note").unwrap(), "note"]).unwrap(), [true, false]);
+    assert_eq!(sees(&index, Some("zeta")), [":cats.md", "zeta:note"]);
+    put(&index, &full_id(Some("acme"), "note").unwrap(), "Cats purr at acme again, says the note.");
+    drop(index);
+    check(&open(&world));
 }

@@ -6,4 +6,5 @@ mod fake;
 mod files;
 mod generation;
 mod live;
+mod watch;
 mod world;

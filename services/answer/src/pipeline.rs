@@ -10,7 +10,7 @@ use crate::{
 };
 use budgets::{Clock, Deadline, Limits, Moment, Stage, Timeline};
 use engine::{Engine, Event, FinishReason, Finished, GenerateRequest, Generation, Usage};
-use index::{Arms, Coverage, Filter, Index, Query, SearchResult};
+use index::{Arms, Coverage, Index, OwnedFilter, Query, SearchResult};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -87,6 +87,7 @@ impl Answerer {
     pub async fn search(
         &self,
         text: &str,
+        filter: &OwnedFilter,
         limit: usize,
         deadline: Deadline,
     ) -> Result<SearchResult, AnswerError> {
@@ -98,7 +99,8 @@ impl Answerer {
             )));
         }
         let place = self.place()?;
-        let result = search(&self.shared.index, text.to_string(), limit, deadline).await;
+        let what = (text.to_string(), filter.clone());
+        let result = search(&self.shared.index, what, limit, deadline).await;
         drop(place);
         result
     }
@@ -175,7 +177,8 @@ impl<'a> Path<'a> {
         let settings = &self.shared.settings;
         let deadline = self.first_deadline().share(self.now(), settings.retrieval_share);
         let limit = self.question.passages_max;
-        let result = search(&self.shared.index, searched.to_string(), limit, deadline).await?;
+        let what = (searched.to_string(), self.question.filter.clone());
+        let result = search(&self.shared.index, what, limit, deadline).await?;
         for (stage, took) in result.timeline.stages() {
             self.timeline.add(stage, took);
         }
@@ -341,14 +344,14 @@ impl<'a> Path<'a> {
 
 async fn search(
     index: &Arc<Index>,
-    text: String,
+    (text, filter): (String, OwnedFilter),
     limit: usize,
     deadline: Deadline,
 ) -> Result<SearchResult, AnswerError> {
     let index = index.clone();
     let searching = tokio::task::spawn_blocking(move || {
         index
-            .search(&Query { text: &text, limit, deadline, arms: Arms::Both, filter: Filter::ALL })
+            .search(&Query { text: &text, limit, deadline, arms: Arms::Both, filter: filter.as_filter() })
             .map_err(AnswerError::from)
     });
     joined(searching.await)

@@ -3,6 +3,7 @@
 use crate::AnswerError;
 use budgets::{Deadline, Limits, Moment};
 use engine::{ChatMessage, Role, Sampling, Tenant};
+use index::OwnedFilter;
 use std::time::Duration;
 
 /// A question with everything that it brings along.
@@ -12,6 +13,8 @@ pub struct Question {
     pub text: String,
     /// Earlier turns of person and service, oldest first.
     pub conversation: Vec<ChatMessage>,
+    /// Which documents it may draw on.
+    pub filter: OwnedFilter,
     /// Most passages in the prompt.
     pub passages_max: usize,
     /// Most tokens in the answer.
@@ -110,6 +113,7 @@ mod tests {
         Question {
             text: text.to_string(),
             conversation: Vec::new(),
+            filter: OwnedFilter::default(),
             passages_max: 5,
             output_tokens_max: 64,
             sampling: Sampling::default(),

@@ -8,7 +8,7 @@ use answer::{
 };
 use budgets::{Clock, Deadline, Limits, ManualClock, Stage, SystemClock};
 use engine::{ByteCodec, ChatMessage, Engine, EngineModel, FinishReason, Policy, Role, Sampling, Tenant};
-use index::{Embed, EmbedError, Index};
+use index::{Embed, EmbedError, Index, OwnedFilter};
 use sched::{FakeFailure, FakeLog, FakeRunner, RunError, Runner, RunnerLimits, StepOutput, StepPlan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -163,6 +163,7 @@ impl Service {
         Question {
             text: text.to_string(),
             conversation: Vec::new(),
+            filter: OwnedFilter::default(),
             passages_max: 3,
             output_tokens_max: 200,
             sampling: Sampling::default(),
@@ -405,10 +406,11 @@ async fn a_failing_step_ends_the_stream_with_an_error() {
 #[tokio::test]
 async fn a_search_alone_is_checked_and_answered() {
     let service = service(Setup::default());
-    let result = service.answerer.search("baking bread", 1, Deadline::NEVER).await.unwrap();
+    let all = OwnedFilter::default();
+    let result = service.answerer.search("baking bread", &all, 1, Deadline::NEVER).await.unwrap();
     assert_eq!((result.hits.len(), result.hits[0].passage.document_id.as_str()), (1, "bread.md"));
-    let refused = service.answerer.search("?!", 1, Deadline::NEVER).await;
+    let refused = service.answerer.search("?!", &all, 1, Deadline::NEVER).await;
     assert_eq!(refused.unwrap_err(), AnswerError::EmptyQuestion);
-    let refused = service.answerer.search("bread", 101, Deadline::NEVER).await;
+    let refused = service.answerer.search("bread", &all, 101, Deadline::NEVER).await;
     assert!(matches!(refused.unwrap_err(), AnswerError::InvalidSetting(_)));
 }

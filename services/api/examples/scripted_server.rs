@@ -4,6 +4,7 @@
 #[path = "../tests/api/rig.rs"]
 mod rig;
 
+use api::{Access, Writes};
 use rig::{Parts, Rig};
 use std::time::Duration;
 
@@ -13,8 +14,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8081".to_string());
     let pace = Duration::from_millis(arguments.next().map_or(Ok(3), |text| text.parse())?);
-    let mut rig =
-        Rig::new(&Parts { documents: rig::handbook(), pace, limits: rig::limits(), failing_at: None });
+    let mut rig = Rig::new(&Parts {
+        documents: rig::handbook(),
+        pace,
+        limits: rig::limits(),
+        failing_at: None,
+        access: Access::Open(Writes::None),
+    });
     rig.state.sample_questions = [
         "Why does the KV cache grow with every token?",
         "When does speculative decoding pay?",

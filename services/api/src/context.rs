@@ -1,8 +1,12 @@
 //! Which request is this, and when did it arrive?
 
-use axum::http::{HeaderMap, header};
+use crate::access::{Access, Caller, key};
+use crate::error::ApiError;
+use crate::{convert, error_table};
+use axum::http::HeaderMap;
 use budgets::Moment;
 use engine::Tenant;
+use index::OwnedFilter;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +22,26 @@ pub(crate) struct Context {
     pub(crate) lot: u64,
     /// Whose request it is: derived from the caller's key, and from nothing else.
     pub(crate) tenant: Tenant,
+    /// Who calls and what it may change; none when a key is wanted and the caller brought none that is known.
+    pub(crate) caller: Option<Caller>,
+}
+
+impl Context {
+    /// What the caller may see of the documents: the shared ones and its own, of those what it asks for.
+    pub(crate) fn filter(&self, asked: Option<wire::Filter>) -> Result<OwnedFilter, ApiError> {
+        let tenant = self.caller.as_ref().and_then(|caller| caller.tenant.as_deref());
+        convert::filter(asked.unwrap_or_default(), tenant)
+    }
+
+    /// The owner of what the caller puts.
+    pub(crate) fn owner(&self) -> Result<Option<&str>, ApiError> {
+        self.caller.as_ref().map_or(Err(unknown_key()), Caller::owner)
+    }
+}
+
+/// The caller brings no key that the operator named.
+pub(crate) fn unknown_key() -> ApiError {
+    ApiError::of(error_table::UNKNOWN_KEY, "send a key of this service as authorization: Bearer KEY")
 }
 
 /// Makes request ids that cannot be guessed: whoever knows an id may cancel the request.
@@ -34,7 +58,7 @@ pub(crate) struct RequestIds {
 }
 
 impl RequestIds {
-    pub(crate) fn context(&self, arrived: Moment, headers: &HeaderMap) -> Context {
+    pub(crate) fn context(&self, arrived: Moment, headers: &HeaderMap, access: &Access) -> Context {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         // `RandomState` steps a per-thread key by one for each new instance, so the half is mixed in as well.
         let (high, low) = (self.high.hash_one((0u8, count)), self.low.hash_one((1u8, count)));
@@ -43,18 +67,14 @@ impl RequestIds {
             id: format!("{high:016x}{low:016x}"),
             lot: self.lots.hash_one((2u8, count)),
             tenant: self.tenant(headers),
+            caller: access.caller(headers),
         }
     }
 
     /// The tenant of a request: its key, hashed with this process's random secret, so that equal keys are one tenant and
     /// no caller can work out or choose another's. Callers without a key are one tenant.
     fn tenant(&self, headers: &HeaderMap) -> Tenant {
-        let key = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes().trim_ascii());
-        let key = key.and_then(|value| match value.split_at_checked(7) {
-            Some((scheme, key)) if scheme.eq_ignore_ascii_case(b"bearer ") => Some(key.trim_ascii()),
-            _ => None,
-        });
-        key.filter(|key| !key.is_empty()).map_or(Tenant::default(), |key| {
+        key(headers).map_or(Tenant::default(), |key| {
             let [high, low] = self.tenants.each_ref().map(|secret| u128::from(secret.hash_one(key)));
             // Never the tenant of those without a key.
             Tenant((high << 64 | low).max(1))
@@ -65,16 +85,19 @@ impl RequestIds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Writes;
     use std::collections::HashSet;
+
+    const OPEN: Access = Access::Open(Writes::None);
 
     #[test]
     fn ids_are_long_and_never_meet() {
         let ids = RequestIds::default();
         let made: HashSet<String> =
-            (0..10_000).map(|_| ids.context(Moment::default(), &HeaderMap::new()).id).collect();
+            (0..10_000).map(|_| ids.context(Moment::default(), &HeaderMap::new(), &OPEN).id).collect();
         assert_eq!(made.len(), 10_000);
         assert!(made.iter().all(|id| id.len() == 32));
-        let other = RequestIds::default().context(Moment::default(), &HeaderMap::new()).id;
+        let other = RequestIds::default().context(Moment::default(), &HeaderMap::new(), &OPEN).id;
         assert!(!made.contains(&other), "two servers must not share ids");
     }
 
@@ -86,7 +109,7 @@ mod tests {
             for (name, value) in pairs {
                 headers.append(*name, value.parse().unwrap());
             }
-            ids.context(Moment::default(), &headers).tenant
+            ids.context(Moment::default(), &headers, &OPEN).tenant
         };
         let one = tenant(&[("authorization", "Bearer one")]);
         assert_eq!(one, tenant(&[("authorization", "bearer  one "), ("x-tenant", "two")]));

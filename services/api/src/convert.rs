@@ -8,9 +8,12 @@ use answer::{AnswerSettings, FinalReport, Question, SentenceReport};
 use budgets::{Limits, Timeline};
 use engine::Sampling;
 use engine::{ChatMessage, FinishReason, Role, Usage};
-use index::{Hit, SearchResult, SourceSpan};
+use index::{Date, Hit, OwnedFilter, Passage, SearchResult, SourceSpan, parse_id};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// Collections and tags that a filter may name.
+const FILTER_NAMES_MAX: usize = 32;
 
 /// Milliseconds with microseconds behind the point; finer digits are noise on the wire.
 pub(crate) fn ms(duration: Duration) -> f64 {
@@ -110,6 +113,7 @@ pub(crate) fn question(
         )?,
         sampling: sampling(fields, context)?,
         text: request.question,
+        filter: context.filter(request.filter)?,
         conversation: request.conversation.into_iter().map(message).collect(),
         arrived: context.arrived,
         first_token_deadline: times.first_token,
@@ -117,6 +121,33 @@ pub(crate) fn question(
         tpot: times.tpot,
         tenant: context.tenant,
     })
+}
+
+/// A filter as the index takes it, for what `tenant` may see.
+pub(crate) fn filter(asked: wire::Filter, tenant: Option<&str>) -> Result<OwnedFilter, ApiError> {
+    let wire::Filter { collections, tags, from, to, source } = asked;
+    for (name, list) in [("filter.collections", &collections), ("filter.tags", &tags)] {
+        if list.len() > FILTER_NAMES_MAX {
+            let message = format!("{name} takes at most {FILTER_NAMES_MAX} names, not {}", list.len());
+            return Err(ApiError::of(table::INVALID_VALUE, message).param(name));
+        }
+    }
+    Ok(OwnedFilter {
+        tenant: tenant.map(str::to_string),
+        collections,
+        tags,
+        from: date("filter.from", from.as_deref())?,
+        to: date("filter.to", to.as_deref())?,
+        source: source.unwrap_or_default(),
+    })
+}
+
+/// A date that a request may give.
+pub(crate) fn date(name: &str, given: Option<&str>) -> Result<Option<Date>, ApiError> {
+    let parse = |text: &str| {
+        text.parse().map_err(|problem: String| ApiError::of(table::INVALID_VALUE, problem).param(name))
+    };
+    given.map(parse).transpose()
 }
 
 fn message(message: wire::Message) -> ChatMessage {
@@ -146,7 +177,7 @@ pub(crate) fn source(source: answer::Source) -> wire::Source {
         span: span(source.span),
         text: source.text,
         score: source.score,
-        document_id: source.document_id,
+        document_id: parse_id(&source.document_id).1.to_string(),
         passage_id: source.passage_id,
     }
 }
@@ -242,8 +273,18 @@ fn hit(hit: &Hit) -> wire::SearchHit {
         score: hit.score,
         lexical: arm(hit.lexical),
         vector: arm(hit.vector),
-        document_id: hit.passage.document_id.clone(),
+        document_id: parse_id(&hit.passage.document_id).1.to_string(),
         passage_id: hit.passage.id.0,
+    }
+}
+
+/// A passage, as its document shows it.
+pub(crate) fn passage(passage: &Passage) -> wire::DocumentPassage {
+    wire::DocumentPassage {
+        passage_id: passage.id.0,
+        headings: passage.headings.clone(),
+        span: span(passage.span),
+        text: passage.text.clone(),
     }
 }
 
@@ -265,7 +306,13 @@ mod tests {
     use budgets::Moment;
 
     fn context() -> Context {
-        Context { arrived: Moment::default(), id: "r".into(), lot: 99, tenant: engine::Tenant::default() }
+        Context {
+            arrived: Moment::default(),
+            id: "r".into(),
+            lot: 99,
+            tenant: engine::Tenant::default(),
+            caller: None,
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::error::ApiError;
 use answer::AnswerError;
 use budgets::Stage;
 use engine::{CodecError, SubmitError};
-use index::SearchError;
+use index::{IndexError, SearchError};
 
 /// A line of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(crate) struct Row {
 }
 
 const INVALID: &str = "invalid_request_error";
+const AUTHENTICATION: &str = "authentication_error";
+const PERMISSION: &str = "permission_error";
 const NOT_FOUND_KIND: &str = "not_found_error";
 const OVERLOADED: &str = "overloaded_error";
 const TIMEOUT: &str = "timeout_error";
@@ -42,6 +44,12 @@ rows! {
     EMPTY_PROMPT        = 400 INVALID "empty_prompt";
     CONTEXT_EXCEEDED    = 400 INVALID "context_length_exceeded";
     INVALID_CHAT        = 400 INVALID "invalid_conversation";
+    INVALID_DOCUMENT    = 400 INVALID "invalid_document";
+    UNKNOWN_KEY         = 401 AUTHENTICATION "unknown_key";
+    READ_ONLY           = 403 PERMISSION "read_only";
+    CROSS_ORIGIN        = 403 PERMISSION "cross_origin";
+    DOCUMENT_NOT_FOUND  = 404 NOT_FOUND_KIND "document_not_found";
+    JOB_NOT_FOUND       = 404 NOT_FOUND_KIND "job_not_found";
     UNKNOWN_ROUTE       = 404 NOT_FOUND_KIND "unknown_route";
     MODEL_NOT_FOUND     = 404 INVALID "model_not_found";
     METHOD_NOT_ALLOWED  = 405 INVALID "method_not_allowed";
@@ -52,6 +60,9 @@ rows! {
     INTERNAL            = 500 SERVER "internal_error";
     RETRIEVAL_FAILED    = 500 SERVER "retrieval_failed";
     GENERATION_FAILED   = 500 SERVER "generation_failed";
+    INDEX_FAILED        = 500 SERVER "index_failed";
+    INDEX_BEHIND        = 503 OVERLOADED "index_behind";
+    INTAKE_FULL         = 503 OVERLOADED "intake_full";
     QUEUE_FULL          = 503 OVERLOADED "queue_full";
     BUSY                = 503 OVERLOADED "busy";
     SHUTTING_DOWN       = 503 OVERLOADED "shutting_down";
@@ -72,6 +83,23 @@ impl From<SearchError> for ApiError {
             SearchError::Expired { stage } => expired(stage),
             SearchError::Arm { stage, .. } => ApiError::of(RETRIEVAL_FAILED, message).stage(stage),
         }
+    }
+}
+
+impl From<IndexError> for ApiError {
+    fn from(error: IndexError) -> Self {
+        let row = match &error {
+            IndexError::Document { .. } => INVALID_DOCUMENT,
+            IndexError::ReadOnly => READ_ONLY,
+            IndexError::Behind { .. } => INDEX_BEHIND,
+            _ => INDEX_FAILED,
+        };
+        // What failed inside may name paths of the server; that is for its log.
+        if row.status == 500 {
+            tracing::error!(%error, "a document could not be put or deleted");
+            return ApiError::of(row, "the index could not take the change; the server's log says why");
+        }
+        ApiError::of(row, error.to_string())
     }
 }
 

@@ -4,7 +4,7 @@ use crate::error::ApiError;
 use crate::error_table as table;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
@@ -28,9 +28,38 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
         let bytes = match tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(rejection)) => return Err(unread(&rejection)),
-            Err(_) => return Err(ApiError::of(table::BODY_TIMEOUT, "the body did not arrive in time")),
+            Err(_) => return Err(late()),
         };
         parse(&bytes).map(JsonBody)
+    }
+}
+
+/// The body of a request that brings documents; longer ones may take longer.
+pub(crate) const DOCUMENTS_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Reads the body of a request that brings documents.
+pub(crate) async fn body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
+    match tokio::time::timeout(DOCUMENTS_TIMEOUT, Bytes::from_request(request, state)).await {
+        Ok(read) => read.map_err(|rejection| unread(&rejection)),
+        Err(_) => Err(late()),
+    }
+}
+
+pub(crate) fn late() -> ApiError {
+    ApiError::of(table::BODY_TIMEOUT, "the body did not arrive in time")
+}
+
+/// What stands behind the question mark of an address. Unlike axum's own, every refusal is a typed error.
+pub(crate) struct UrlQuery<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for UrlQuery<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(value)) => Ok(Self(value)),
+            Err(rejection) => Err(ApiError::of(table::INVALID_VALUE, rejection.body_text())),
+        }
     }
 }
 
@@ -67,7 +96,7 @@ fn unread(rejection: &BytesRejection) -> ApiError {
 }
 
 /// Reads JSON; tells text that is not JSON from JSON of the wrong shape.
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     // The derives would take a list of the fields' values too, which nobody means.
     if bytes.trim_ascii_start().first() == Some(&b'[') {
         return Err(ApiError::of(table::INVALID_BODY, "the body must be a JSON object"));

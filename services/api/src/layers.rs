@@ -1,6 +1,7 @@
 //! What happens to every request, whatever its route? A name, the arrival time, a net for panics, headers and counts.
 
 use crate::connections::Activity;
+use crate::context::unknown_key;
 use crate::error::{ApiError, Failure};
 use crate::error_table as table;
 use crate::state::Shared;
@@ -28,14 +29,17 @@ const SECURITY_HEADERS: [(header::HeaderName, &str); 6] = [
 
 /// Wraps every request.
 pub(crate) async fn around(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    let context = shared.ids.context(shared.api.clock.now(), request.headers());
+    let context = shared.ids.context(shared.api.clock.now(), request.headers(), &shared.api.access);
     let method = request.method().clone();
     // The route's pattern, never the path itself: labels must not grow with what callers think up.
     let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str).to_string();
     request.extensions_mut().insert(context.clone());
     // Until the response begins; from then on its bytes keep the connection from being idle.
     let working = request.extensions().get::<ConnectInfo<Activity>>().map(|activity| activity.0.begin());
-    let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+    // Probes, figures and the page's parts tell nothing of documents and cost next to nothing.
+    let refused = route.starts_with("/v1/") && context.caller.is_none();
+    let work = async { if refused { unknown_key().into_response() } else { next.run(request).await } };
+    let mut response = match AssertUnwindSafe(work).catch_unwind().await {
         Ok(response) => response,
         Err(_) => {
             tracing::error!(route, id = context.id, "a handler panicked");

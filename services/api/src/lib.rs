@@ -3,6 +3,7 @@
 //! Decides nothing about answers: it turns a request into a [`answer::Question`] or an engine request with an absolute
 //! deadline, turns what comes back into wire types, and makes sure that a caller who goes away is noticed.
 
+mod access;
 mod answers;
 mod cancel;
 mod chat;
@@ -11,6 +12,7 @@ mod chat_options;
 mod connections;
 mod context;
 mod convert;
+mod documents;
 mod engine_times;
 mod error;
 mod error_table;
@@ -28,6 +30,7 @@ mod slo;
 mod sse;
 mod state;
 
+pub use access::{Access, Caller, Writes};
 pub use openapi::document as openapi_document;
 pub use router::{ROUTES, router};
 pub use serve::{ServeError, serve};

@@ -51,7 +51,11 @@ impl Metrics {
 
     pub(crate) fn http(&self, route: &str, method: &str, status: u16, took: Duration) {
         // Methods are free text in HTTP; labels must stay few.
-        let method = if matches!(method, "GET" | "POST" | "HEAD" | "OPTIONS") { method } else { "other" };
+        let method = if matches!(method, "GET" | "POST" | "PUT" | "DELETE" | "HEAD" | "OPTIONS") {
+            method
+        } else {
+            "other"
+        };
         let labels =
             [("route", route.to_string()), ("method", method.to_string()), ("status", status.to_string())];
         self.record(|| {
@@ -66,6 +70,11 @@ impl Metrics {
 
     pub(crate) fn search(&self, took: Duration) {
         self.record(|| histogram!(names::SEARCH_SECONDS).record(took));
+    }
+
+    /// Counts what became of a document.
+    pub(crate) fn document(&self, outcome: &'static str) {
+        self.record(|| counter!(names::DOCUMENTS, "outcome" => outcome).increment(1));
     }
 
     fn answer(&self, report: &FinalReport) {
@@ -119,6 +128,8 @@ impl Metrics {
             gauge!(names::INDEX_GENERATION).set(lossy(index.generation));
             gauge!(names::INDEX_DOCUMENTS).set(lossy(index.documents as u64));
             gauge!(names::INDEX_PASSAGES).set(lossy(index.passages as u64));
+            gauge!(names::INDEX_FRESH).set(lossy(index.passages_fresh as u64));
+            gauge!(names::INDEX_DEAD).set(lossy(index.passages_dead as u64));
         });
         self.handle.render() + &engine_times::render(&stats.histograms, &self.model)
     }

@@ -52,6 +52,9 @@ pub(crate) const KV_BLOCKS: &str = "riposte_kv_blocks";
 pub(crate) const INDEX_GENERATION: &str = "riposte_index_generation";
 pub(crate) const INDEX_DOCUMENTS: &str = "riposte_index_documents";
 pub(crate) const INDEX_PASSAGES: &str = "riposte_index_passages";
+pub(crate) const INDEX_FRESH: &str = "riposte_index_passages_fresh";
+pub(crate) const INDEX_DEAD: &str = "riposte_index_passages_dead";
+pub(crate) const DOCUMENTS: &str = "riposte_documents_total";
 
 /// Bounds of all histograms, seconds: from a lexical search to the longest answer.
 pub(crate) const BUCKETS_S: &[f64] = &[
@@ -119,4 +122,7 @@ fn describe_service() {
     describe_gauge!(INDEX_GENERATION, "Snapshot of the index that is served.");
     describe_gauge!(INDEX_DOCUMENTS, "Documents in the index.");
     describe_gauge!(INDEX_PASSAGES, "Passages in the index.");
+    describe_gauge!(INDEX_FRESH, "Passages that came since the snapshot and are held in memory.");
+    describe_gauge!(INDEX_DEAD, "Deleted passages that take room until the next snapshot.");
+    describe_counter!(DOCUMENTS, "Documents created, replaced, unchanged, failed or deleted over HTTP.");
 }

@@ -59,6 +59,57 @@ pub(crate) enum SearchFailures {
     Expired(wire::ErrorBody),
 }
 
+/// What can go wrong with putting or deleting documents.
+#[derive(IntoResponses)]
+#[allow(dead_code)]
+pub(crate) enum DocumentFailures {
+    /// A bad name, a value out of range, a body that cannot be read, a file without text or of an unknown kind.
+    #[response(status = 400)]
+    Invalid(wire::ErrorBody),
+    /// The key is missing or unknown.
+    #[response(status = 401)]
+    UnknownKey(wire::ErrorBody),
+    /// The caller may not change documents.
+    #[response(status = 403)]
+    ReadOnly(wire::ErrorBody),
+    /// There is no document of that name.
+    #[response(status = 404)]
+    NotFound(wire::ErrorBody),
+    /// The body did not arrive in time.
+    #[response(status = 408)]
+    SlowBody(wire::ErrorBody),
+    /// The body is too large.
+    #[response(status = 413)]
+    TooLarge(wire::ErrorBody),
+    /// Files of that type are not read.
+    #[response(status = 415)]
+    UnknownType(wire::ErrorBody),
+    /// The index could not take the change; nothing was changed.
+    #[response(status = 500)]
+    Failed(wire::ErrorBody),
+    /// Too many documents are on their way, the index is rebuilding, or the server is shutting down; see `Retry-After`.
+    #[response(status = 503)]
+    Busy(wire::ErrorBody),
+}
+
+/// What can go wrong with looking at documents.
+#[derive(IntoResponses)]
+#[allow(dead_code)]
+pub(crate) enum ListFailures {
+    /// A value out of range.
+    #[response(status = 400)]
+    Invalid(wire::ErrorBody),
+    /// The key is missing or unknown.
+    #[response(status = 401)]
+    UnknownKey(wire::ErrorBody),
+    /// There is nothing of that name that the caller may see.
+    #[response(status = 404)]
+    NotFound(wire::ErrorBody),
+    /// Looking failed.
+    #[response(status = 500)]
+    Failed(wire::ErrorBody),
+}
+
 /// What can go wrong with a chat completion.
 #[derive(IntoResponses)]
 #[allow(dead_code)]
@@ -104,6 +155,13 @@ pub(crate) enum ChatFailures {
         crate::answers::answer,
         crate::search::search,
         crate::cancel::cancel,
+        crate::documents::list,
+        crate::documents::post_many,
+        crate::documents::put,
+        crate::documents::get,
+        crate::documents::delete,
+        crate::documents::collections,
+        crate::documents::job,
         crate::chat::chat,
         crate::ops::models,
         crate::ops::model,
@@ -115,6 +173,7 @@ pub(crate) enum ChatFailures {
     components(schemas(wire::SourcesEvent, wire::DeltaEvent, wire::FinalEvent, wire::ChatChunk)),
     tags(
         (name = "answers", description = "Questions, search and cancelling"),
+        (name = "documents", description = "What is searched: putting, listing and deleting it"),
         (name = "openai", description = "The shape that OpenAI clients speak"),
         (name = "operations", description = "Probes and figures"),
     ),

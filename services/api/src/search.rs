@@ -36,7 +36,8 @@ pub(crate) async fn search(
     let times = slo::times(request.slo, &headers, context.arrived, limits)?;
     let limit =
         convert::count("limit", request.limit, HITS.min(limits.search_hits_max), limits.search_hits_max)?;
-    let result = shared.api.answerer.search(&request.query, limit, times.total).await;
+    let filter = context.filter(request.filter)?;
+    let result = shared.api.answerer.search(&request.query, &filter, limit, times.total).await;
     // The answer path calls the text a question; here its field has another name.
     let result = result.map_err(|error| ApiError::from(error).renamed("question", "query"))?;
     let took = shared.api.clock.now().since(context.arrived);

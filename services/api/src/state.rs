@@ -1,7 +1,9 @@
 //! What do all handlers share?
 
+use crate::access::Access;
 use crate::cancel::Cancels;
 use crate::context::RequestIds;
+use crate::documents::Intake;
 use crate::error::ApiError;
 use crate::error_table;
 use crate::measure::Metrics;
@@ -24,6 +26,8 @@ pub struct ApiState {
     pub index: Arc<Index>,
     /// The clock that all deadlines are made on.
     pub clock: Arc<dyn Clock>,
+    /// Who may use the service, and for what.
+    pub access: Access,
     /// All bounds.
     pub limits: Limits,
     /// Wall time at which the server started, seconds since 1970; replies carry wall time counted from here.
@@ -40,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) cancels: Arc<Cancels>,
     pub(crate) ids: RequestIds,
+    pub(crate) intake: Arc<Intake>,
     started: Moment,
     draining: AtomicBool,
 }
@@ -48,7 +53,9 @@ impl Shared {
     pub(crate) fn new(api: ApiState) -> Arc<Self> {
         let metrics = Metrics::new(&api.engine.info().model_id);
         let started = api.clock.now();
+        let intake = Arc::new(Intake::new(Arc::clone(&api.index)));
         Arc::new(Self {
+            intake,
             api,
             metrics,
             cancels: Arc::default(),
@@ -69,6 +76,7 @@ impl Shared {
 
     pub(crate) fn start_draining(&self) {
         self.draining.store(true, Ordering::SeqCst);
+        self.intake.stop();
     }
 
     /// Refuses new work while the server drains.

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use answer::{AnswerEvent, FinalReport, Question, Source};
 use budgets::Deadline;
 use engine::{Sampling, Tenant};
+use index::OwnedFilter;
 use std::time::Duration;
 
 /// A whole answer.
@@ -45,6 +46,7 @@ pub async fn ask(
     let question = Question {
         text: text.to_string(),
         conversation: Vec::new(),
+        filter: OwnedFilter::default(),
         passages_max: config.answer.passages_max,
         output_tokens_max: config.answer.output_tokens_max,
         sampling: Sampling::default(),

@@ -1,6 +1,6 @@
 //! What can be typed? The commands and flags, and which configuration keys the flags set.
 
-use crate::config::Override;
+use crate::config::{KeyDocuments, Override};
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use figment::value::Value;
@@ -58,6 +58,9 @@ pub enum Command {
     /// List, fetch and locate models
     #[command(subcommand)]
     Models(ModelsCommand),
+    /// Make keys for callers
+    #[command(subcommand)]
+    Keys(KeysCommand),
     /// Show the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -116,6 +119,12 @@ pub struct ServeArgs {
     /// Folder of the index, as written by `riposte index` [default: riposte/index in the user's data folder]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Index this folder or file and follow its changes while serving; may be given several times
+    #[arg(long, value_name = "PATH")]
+    pub watch: Vec<PathBuf>,
+    /// Let callers put and delete documents over HTTP
+    #[arg(long)]
+    pub writable: bool,
     /// The model.
     #[command(flatten)]
     pub model: ModelArgs,
@@ -146,6 +155,19 @@ pub enum ModelsCommand {
     Path {
         /// A name from `riposte models list`
         name: String,
+    },
+}
+
+/// `riposte keys`
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Draw a key, and print it with the entry of the configuration that admits it
+    New {
+        /// The key's name: a-z, 0-9, - and _
+        name: String,
+        /// Which documents its bearer may put and delete
+        #[arg(long, value_enum, default_value = "none")]
+        documents: KeyDocuments,
     },
 }
 
@@ -284,10 +306,16 @@ impl Cli {
             Command::Bench(BenchCommand::Encode(_))
             | Command::Eval(EvalCommand::Retrieval(_))
             | Command::Models(_)
+            | Command::Keys(_)
             | Command::Config(_)
             | Command::Loadtest(_)
             | Command::Simulate(_) => (None, None, None),
         };
+        if let Command::Serve(args) = &self.command {
+            let watched: Vec<Value> = args.watch.iter().filter_map(|one| path(Some(one))).collect();
+            set("--watch", "index.watch", (!watched.is_empty()).then(|| Value::from(watched)));
+            set("--writable", "index.writable", args.writable.then(|| Value::from(true)));
+        }
         if let Command::Demo(args) = &self.command {
             set("--data", "demo.data", path(args.data.as_ref()));
         }

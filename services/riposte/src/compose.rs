@@ -30,14 +30,29 @@ pub struct Service {
     pub summary: ModelSummary,
 }
 
+/// What the service may do to its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// Search it.
+    Read,
+    /// Search it, and put and delete documents; made where there is none.
+    Live,
+}
+
 /// Opens the index in `data`, loads the language model and puts the answer pipeline over both.
 ///
 /// # Errors
 /// When there is no index, or the model is missing or cannot be loaded.
-pub fn service(config: &Config, data: &Path, embed: Arc<dyn Embed>) -> Result<Service, Failure> {
+pub fn service(
+    config: &Config,
+    data: &Path,
+    opening: Opening,
+    embed: Arc<dyn Embed>,
+) -> Result<Service, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     // First, because it fails at once where the model would load for seconds.
-    let index = Index::open(data, embed, Arc::clone(&clock), &config.limits).map_err(Failure::new)?;
+    let open = if opening == Opening::Live { Index::open_live } else { Index::open };
+    let index = open(data, embed, Arc::clone(&clock), &config.limits).map_err(Failure::new)?;
     let index = Arc::new(index);
     let (model, summary) = language_model(config)?;
     let engine = Engine::start(model, Arc::clone(&clock), &config.limits, &config.engine.policy())
@@ -107,6 +122,7 @@ pub fn api_state(service: &Service, config: &Config, sample_questions: &[String]
         engine: service.engine.clone(),
         index: Arc::clone(&service.index),
         clock: Arc::clone(&service.clock),
+        access: if service.index.info().is_writable { config.access() } else { config.access().read_only() },
         limits: config.limits.clone(),
         started_unix_s: now.unwrap_or_default().as_secs(),
         sample_questions: sample_questions.to_vec(),

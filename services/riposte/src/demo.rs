@@ -2,7 +2,7 @@
 
 use crate::ask::ask;
 use crate::cli::DemoArgs;
-use crate::compose::{self, Service};
+use crate::compose::{self, Opening, Service};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::ui::progress::say;
@@ -51,7 +51,7 @@ pub fn prepare(config: &Config) -> Result<Service, Failure> {
     let data = config.demo.data.join("index");
     // Built at every start: vectors of unchanged pages are taken over, so this costs little and is never stale.
     index_cmd::build(&pages, &data, embed.as_ref(), config)?;
-    compose::service(config, &data, embed)
+    compose::service(config, &data, Opening::Read, embed)
 }
 
 /// Asks one question and shows the answer as it streams, its sources and where the time went.

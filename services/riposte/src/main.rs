@@ -13,6 +13,7 @@ mod failure;
 mod fetch;
 mod handbook;
 mod index_cmd;
+mod keys_cmd;
 mod load_cmd;
 mod models_cmd;
 mod serve;
@@ -51,6 +52,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Demo(args) => wait(demo::run(args, config)),
         Command::Serve(_) => wait(serve::run(config)),
         Command::Index(args) => index_cmd::run(&args.paths, config),
+        Command::Keys(command) => keys_cmd::run(command),
         Command::Models(command) => models_cmd::run(command, config),
         Command::Config(ConfigCommand::Show) => show(&resolved),
         Command::Eval(EvalCommand::Answers(args)) => wait(eval::answers::run(args, config)),

@@ -1,11 +1,14 @@
 //! How does the service run until it is told to stop? Listen first, load, report, serve, drain.
 
-use crate::compose::{self, Service};
+use crate::compose::{self, Opening, Service};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::ui;
-use crate::ui::progress::say;
+use crate::ui::progress::{Progress, Unit, say};
+use index::{Follower, IndexError, Phase, Round, Watch};
 use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal;
 
@@ -19,9 +22,36 @@ const QUIT: i32 = 130;
 pub async fn run(config: &Config) -> Result<(), Failure> {
     let listener = listen(config).await?;
     let embed = compose::embedder(config)?;
-    let service = compose::service(config, &config.index.data, embed)?;
+    let is_live = config.access().may_write() || !config.index.watch.is_empty();
+    let opening = if is_live { Opening::Live } else { Opening::Read };
+    let service = compose::service(config, &config.index.data, opening, embed)?;
+    // Held until the server has stopped.
+    let _watch = watch(config, &service)?;
     say(&ui::report::start(&service, Some(&address(&listener)?)));
     until_stopped(listener, &service, config, &config.server.sample_questions).await
+}
+
+/// Brings the index up to date with the watched folders, and goes on following them.
+fn watch(config: &Config, service: &Service) -> Result<Option<Watch>, Failure> {
+    if config.index.watch.is_empty() {
+        return Ok(None);
+    }
+    let mut follower =
+        Follower::new(Arc::clone(&service.index), &config.index.watch).map_err(Failure::new)?;
+    let mut bar = Progress::start("watched folders: looking for documents", Unit::Things("files"));
+    let mut report = |news: &index::Progress| {
+        if news.phase == Phase::Parse {
+            bar.label("watched folders: reading and embedding what is new");
+        }
+        bar.at(news.done as u64, news.total as u64);
+    };
+    let first = follower.look(&mut report).map_err(Failure::new)?;
+    bar.done(&ui::report::round(&first));
+    let tell = |round: Result<&Round, &IndexError>| match round {
+        Ok(round) => say(&ui::report::round(round)),
+        Err(error) => say(&format!("watched folders: {error}; looking again")),
+    };
+    follower.follow(Duration::from_millis(config.index.watch_ms), tell).map(Some).map_err(Failure::new)
 }
 
 /// Takes the port. Done first of all, so that a taken one is told before a model is fetched and loaded.

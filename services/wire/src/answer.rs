@@ -3,7 +3,7 @@
 //! The events of a stream, in order: one `sources` ([`SourcesEvent`]), any number of `delta` ([`DeltaEvent`]), then
 //! exactly one `final` ([`FinalEvent`]) or `error` ([`crate::ErrorBody`]).
 
-use crate::Source;
+use crate::{Filter, Source};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -58,6 +58,9 @@ pub struct AnswerRequest {
     /// Earlier messages, oldest first, for follow-up questions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conversation: Vec<Message>,
+    /// Which documents the answer may draw on; all that the caller may see when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Filter>,
     /// Most passages in the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetail {
-    /// Family: `invalid_request_error`, `not_found_error`, `overloaded_error`, `timeout_error`, `cancelled_error` or
+    /// Family: `invalid_request_error`, `authentication_error`, `permission_error`, `not_found_error`, `overloaded_error`, `timeout_error`, `cancelled_error` or
     /// `server_error`.
     #[serde(rename = "type")]
     pub kind: String,

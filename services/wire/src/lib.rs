@@ -5,6 +5,7 @@
 
 mod answer;
 mod chat;
+mod documents;
 mod error;
 mod format;
 mod logprobs;
@@ -19,6 +20,10 @@ pub use answer::{
 pub use chat::{
     ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatContent, ChatDelta, ChatMessage, ChatReply,
     ChatRequest, ChatUsage, ContentPart, PromptTokensDetails, Stop, StreamOptions,
+};
+pub use documents::{
+    Collection, CollectionList, DeleteResponse, Document, DocumentBody, DocumentDetail, DocumentList,
+    DocumentPassage, Filter, Job, JobFailure, JobStatus, PutOutcome, PutResponse,
 };
 pub use error::{ErrorBody, ErrorDetail};
 pub use format::{JsonSchemaFormat, ResponseFormat, StructuredOutputs};

@@ -1,6 +1,6 @@
 //! How is a search asked and answered?
 
-use crate::{Slo, Span};
+use crate::{Filter, Slo, Span};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -16,6 +16,9 @@ pub struct SearchRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub limit: Option<usize>,
+    /// Which documents are searched; all that the caller may see when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Filter>,
     /// Time limits. Only `total_ms` applies to a search.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo: Option<Slo>,

@@ -6,6 +6,7 @@
 mod answers;
 mod chat;
 mod client;
+mod documents;
 mod errors;
 mod failures;
 mod features;

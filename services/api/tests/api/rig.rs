@@ -5,7 +5,7 @@
 #![allow(dead_code)]
 
 use answer::{AnswerSettings, Answerer};
-use api::ApiState;
+use api::{Access, ApiState, Writes};
 use budgets::{Limits, SystemClock};
 use engine::{
     ByteCodec, ChatMessage, Codec, CodecError, Constraint, Engine, EngineModel, Grammar, Policy, TokenId,
@@ -31,6 +31,8 @@ pub struct Parts {
     pub limits: Limits,
     /// The engine's step, from 0, at which the device is lost.
     pub failing_at: Option<usize>,
+    /// Who may do what.
+    pub access: Access,
 }
 
 /// A service with a scripted model.
@@ -78,7 +80,8 @@ impl Rig {
             &mut |_| {},
         )
         .expect("the documents are indexed");
-        let index = Index::open(data.path(), embed, clock.clone(), &parts.limits).expect("the index opens");
+        let open = if parts.access.may_write() { Index::open_live } else { Index::open };
+        let index = open(data.path(), embed, clock.clone(), &parts.limits).expect("the index opens");
         let index = Arc::new(index);
         let answerer = Answerer::new(
             engine.clone(),
@@ -92,6 +95,7 @@ impl Rig {
             engine,
             index,
             clock,
+            access: parts.access.clone(),
             limits: parts.limits.clone(),
             started_unix_s: 1_700_000_000,
             sample_questions: vec!["What is the KV cache?".to_string()],
@@ -102,20 +106,25 @@ impl Rig {
 
     /// Three small documents.
     pub fn with(pace: Duration, limits: Limits) -> Rig {
-        Rig::over_documents(pace, limits, None)
+        Rig::over_documents(pace, limits, None, Access::Open(Writes::None))
     }
 
     /// Three small documents and a device that is lost in one step.
     pub fn failing_at(step: usize) -> Rig {
-        Rig::over_documents(Duration::ZERO, limits(), Some(step))
+        Rig::over_documents(Duration::ZERO, limits(), Some(step), Access::Open(Writes::None))
     }
 
-    fn over_documents(pace: Duration, limits: Limits, failing_at: Option<usize>) -> Rig {
+    fn over_documents(pace: Duration, limits: Limits, failing_at: Option<usize>, access: Access) -> Rig {
         let documents = TempDir::new().expect("a folder");
         for (name, text) in DOCUMENTS {
             std::fs::write(documents.path().join(name), text).expect("a document is written");
         }
-        Rig::new(&Parts { documents: documents.path().to_path_buf(), pace, limits, failing_at })
+        Rig::new(&Parts { documents: documents.path().to_path_buf(), pace, limits, failing_at, access })
+    }
+
+    /// Three small documents in an index that takes more.
+    pub fn live(access: Access) -> Rig {
+        Rig::over_documents(Duration::ZERO, limits(), None, access)
     }
 
     /// Three small documents and a model that takes no time.

@@ -1,6 +1,6 @@
 //! Which value wins? Joins defaults, file, environment and flags, in this order; the later one wins.
 
-use super::Config;
+use super::{Config, Key};
 use figment::error::Kind;
 use figment::providers::{Format, Serialized, Toml};
 use figment::value::{Dict, Map, Value};
@@ -200,10 +200,36 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().filter(|word| !matches!(*word, "|" | "^")).collect::<Vec<_>>().join(" ")
 }
 
+/// Longest name of a key or tenant.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Names stand in addresses and figures, so they are plain.
+///
+/// # Errors
+/// Says which is not, or that the digest is none.
+pub fn check_key(name: &str, key: &Key) -> Result<(), ConfigError> {
+    let is_plain = |text: &str| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+        (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(plain)
+    };
+    for (what, text) in [("the name", name), ("tenant", key.tenant.as_deref().unwrap_or(name))] {
+        if !is_plain(text) {
+            let rule = "has 1 to 64 of the characters a-z, 0-9, - and _";
+            return Err(ConfigError::Range(format!("keys.{name}: {what} {rule}, not {text:?}")));
+        }
+    }
+    if super::digest(&key.sha256).is_none() {
+        let hint = "`riposte keys new NAME` makes a key and its entry";
+        return Err(ConfigError::Range(format!("keys.{name}.sha256 is no SHA-256 of 64 digits; {hint}")));
+    }
+    Ok(())
+}
+
 /// Most threads of one pool. More than any machine has cores; far more would exhaust the system's memory maps.
 const THREADS_MAX: usize = 1_024;
 
 fn check(config: &Config) -> Result<(), ConfigError> {
+    config.keys.iter().try_for_each(|(name, key)| check_key(name, key))?;
     config.limits.check().map_err(|error| ConfigError::Range(error.to_string()))?;
     let (answer, limits) = (&config.answer, &config.limits);
     let unit = 0.0..=1.0;
@@ -221,6 +247,7 @@ fn check(config: &Config) -> Result<(), ConfigError> {
         (config.engine.calibration_ms <= 60_000, "engine.calibration_ms must be at most 60000"),
         (!config.embedder.name.is_empty(), "embedder.name must not be empty"),
         (!config.demo.question.trim().is_empty(), "demo.question must not be empty"),
+        (config.index.watch_ms >= 1, "index.watch_ms must be at least 1"),
         (config.demo.data != config.index.data, "demo.data must not be index.data"),
         (
             (1..=limits.prompt_passages_max).contains(&answer.passages_max),

@@ -8,10 +8,13 @@ mod show;
 #[cfg(test)]
 mod tests;
 
-pub use load::{ConfigError, Layers, Override, Resolved};
+pub use load::{ConfigError, Layers, Override, Resolved, check_key};
 
+use api::{Access, Caller, Writes};
 use budgets::Limits;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +34,8 @@ pub struct Config {
     pub models: Models,
     /// The index of documents.
     pub index: Index,
+    /// Keys that callers bring, by name; anyone may call when there are none.
+    pub keys: BTreeMap<String, Key>,
     /// The demo.
     pub demo: Demo,
     /// How a question is answered.
@@ -149,12 +154,72 @@ pub struct Models {
 pub struct Index {
     /// Folder of the index that `riposte index` writes and `riposte serve` opens.
     pub data: PathBuf,
+    /// Anyone who calls may put and delete documents. With keys, each key says what its bearer may.
+    pub writable: bool,
+    /// Files and folders that the index follows while it is served.
+    pub watch: Vec<PathBuf>,
+    /// How often they are looked at.
+    pub watch_ms: u64,
 }
 
 impl Default for Index {
     fn default() -> Self {
-        Self { data: data_home().join("index") }
+        Self { data: data_home().join("index"), writable: false, watch: Vec::new(), watch_ms: 2_000 }
     }
+}
+
+/// `[keys.NAME]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// SHA-256 of the key, in hexadecimal digits: the key itself stands nowhere.
+    pub sha256: String,
+    /// Whose key it is; absent, the table's own name. Several keys may be one tenant's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Which documents its bearer may put and delete.
+    #[serde(default)]
+    pub documents: KeyDocuments,
+}
+
+/// Which documents the bearer of a key may put and delete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyDocuments {
+    /// None
+    #[default]
+    None,
+    /// Its tenant's own, which nobody else sees
+    Own,
+    /// Those that everyone sees
+    Shared,
+}
+
+impl Config {
+    /// Who may use the service; keys have been checked by then.
+    pub fn access(&self) -> Access {
+        let writes = |documents| match documents {
+            KeyDocuments::None => Writes::None,
+            KeyDocuments::Own => Writes::Own,
+            KeyDocuments::Shared => Writes::Shared,
+        };
+        if self.keys.is_empty() {
+            return Access::Open(if self.index.writable { Writes::Shared } else { Writes::None });
+        }
+        Access::keys(self.keys.iter().filter_map(|(name, key)| {
+            let tenant = key.tenant.as_deref().unwrap_or(name);
+            let caller = Caller { tenant: Some(tenant.into()), writes: writes(key.documents) };
+            Some((digest(&key.sha256)?, caller))
+        }))
+    }
+}
+
+/// The bytes of a SHA-256 in hexadecimal digits.
+fn digest(text: &str) -> Option<[u8; 32]> {
+    let nibble = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let bytes: Option<Vec<u8>> =
+        text.as_bytes().chunks(2).map(|pair| Some(nibble(pair[0])? << 4 | nibble(*pair.get(1)?)?)).collect();
+    bytes?.try_into().ok()
 }
 
 /// `[demo]`

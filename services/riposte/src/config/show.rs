@@ -15,6 +15,10 @@ impl Resolved {
         let mut text = String::new();
         for (section, values) in &tables {
             let Some(values) = values.as_table() else { continue };
+            if values.is_empty() {
+                // Keys of callers, of which there may be none.
+                continue;
+            }
             if !text.is_empty() {
                 text.push('\n');
             }

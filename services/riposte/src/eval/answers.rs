@@ -4,7 +4,7 @@ use super::score::f1_inside;
 use super::squad::{self, Asked};
 use crate::ask::{Answered, ask};
 use crate::cli::SquadArgs;
-use crate::compose::{self, Service};
+use crate::compose::{self, Opening, Service};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::index_cmd;
@@ -80,7 +80,7 @@ pub async fn run(args: &SquadArgs, config: &Config) -> Result<(), Failure> {
     let data = folder.path().join("index");
     let embed = compose::embedder(config)?;
     index_cmd::build(&squad.paths, &data, embed.as_ref(), config)?;
-    let service = compose::service(config, &data, embed)?;
+    let service = compose::service(config, &data, Opening::Read, embed)?;
 
     let total = chosen.len() as u64;
     let bar = Progress::start(format!("asking {total} questions"), Unit::Things("questions"));

@@ -3,6 +3,9 @@
 use super::{LINK, STRONG, bytes, paint, took};
 use crate::compose::Service;
 
+/// Files that one round names when they were skipped.
+const SKIPPED_SHOWN: usize = 20;
+
 /// The start-up report; `address` is absent when nothing is served.
 pub fn start(service: &Service, address: Option<&str>) -> String {
     let summary = &service.summary;
@@ -34,8 +37,12 @@ pub fn start(service: &Service, address: Option<&str>) -> String {
         (
             "index",
             format!(
-                "generation {}: {} documents, {} passages, embedded by {}",
-                index.generation, index.documents, index.passages, index.embedder
+                "generation {}: {} documents, {} passages, embedded by {}{}",
+                index.generation,
+                index.documents,
+                index.passages,
+                index.embedder,
+                if index.is_writable { ", takes documents" } else { "" },
             ),
         ),
     ];
@@ -43,6 +50,25 @@ pub fn start(service: &Service, address: Option<&str>) -> String {
     let line =
         |(label, value): (&str, String)| format!("  {} {value}\n", paint(STRONG, format!("{label:<8}")));
     rows.into_iter().map(line).collect()
+}
+
+/// What one look at the watched folders did, in a line, and a line for each of the first files that cannot be read.
+pub fn round(round: &index::Round) -> String {
+    let counts = [
+        (round.created, "new"),
+        (round.replaced, "changed"),
+        (round.deleted, "gone"),
+        (round.unchanged, "as before"),
+    ];
+    let told: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    let told = if told.is_empty() { "nothing new".to_string() } else { told.join(", ") };
+    let skipped = round.skipped.iter().take(SKIPPED_SHOWN);
+    let skipped = skipped.map(|skipped| format!("\nskipped {}: {}", skipped.path.display(), skipped.reason));
+    format!("watched folders: {told}{}", skipped.collect::<String>())
 }
 
 fn gpu() -> String {
