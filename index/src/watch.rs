@@ -287,6 +287,7 @@ mod tests {
         (put, plan.delete)
     }
 
+    #[allow(clippy::needless_pass_by_value)] // It reads better where it is called.
     fn check(got: (Vec<String>, Vec<String>), put: &[&str], delete: &[&str]) {
         assert_eq!((got.0.as_slice(), got.1.as_slice()), (&*owned(put), &*owned(delete)));
     }

@@ -1,5 +1,6 @@
 // How does the page behave? One conversation: asking, stopping, starting afresh, and the keyboard.
 
+import { call } from "./key.js";
 import { ask, AskError, cancel } from "./stream.js";
 import { Turn } from "./turn.js";
 
@@ -136,7 +137,7 @@ document.addEventListener("keydown", (event) => {
 
 async function describe() {
   const [models, samples] = await Promise.all(
-    ["/v1/models", "/page/samples.json"].map((path) => fetch(path).then((response) => response.json())),
+    ["/v1/models", "/page/samples.json"].map((path) => call(path).then((response) => response.json())),
   );
   at("model").textContent = models.data.map((model) => model.id).join(", ");
   for (const question of samples) {

@@ -1,5 +1,7 @@
 // How do bytes become events? Reads server-sent events from a fetch, which EventSource cannot POST for.
 
+import { call } from "./key.js";
+
 /** A failure that the server told of, or that kept it from telling anything. */
 export class AskError extends Error {
   /** @param {{message: string, code?: string, stage?: string}} detail */
@@ -60,7 +62,7 @@ async function refusal(response) {
 export async function* ask(body, signal, named) {
   let response;
   try {
-    response = await fetch("/v1/answer", {
+    response = await call("/v1/answer", {
       method: "POST",
       headers: { "content-type": "application/json", accept: "text/event-stream" },
       body: JSON.stringify(body),
@@ -95,5 +97,5 @@ export async function* ask(body, signal, named) {
 
 /** Tells the server to stop, for proxies that do not pass on a closed connection. */
 export function cancel(id) {
-  if (id) fetch(`/v1/cancel/${encodeURIComponent(id)}`, { method: "POST", keepalive: true }).catch(() => {});
+  if (id) call(`/v1/cancel/${encodeURIComponent(id)}`, { method: "POST", keepalive: true }).catch(() => {});
 }

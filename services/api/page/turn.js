@@ -8,6 +8,7 @@ const KIND_WORDS = {
   busy: "Many questions are being answered right now. Please try again in a moment.",
   shutting_down: "The server is shutting down. Please try again in a moment.",
   unreachable: "The server cannot be reached. Is it still running?",
+  unknown_key: "This service wants a key that it knows. Ask again to enter one.",
   empty_query: "There is no question in there yet.",
   query_too_long: "That question is too long. Please shorten it.",
 };

@@ -19,6 +19,7 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("/page/sources.js", SCRIPT, include_str!("../page/sources.js")),
     ("/page/markdown.js", SCRIPT, include_str!("../page/markdown.js")),
     ("/page/stream.js", SCRIPT, include_str!("../page/stream.js")),
+    ("/page/key.js", SCRIPT, include_str!("../page/key.js")),
     ("/favicon.svg", "image/svg+xml", include_str!("../page/favicon.svg")),
 ];
 

@@ -99,6 +99,7 @@ impl Intake {
     }
 }
 
+#[allow(clippy::needless_pass_by_value)] // As `map_err` hands it over.
 fn lost(error: tokio::task::JoinError) -> ApiError {
     tracing::error!(%error, "taking in documents failed");
     ApiError::of(table::INDEX_FAILED, "taking in the documents failed; the server's log says why")
