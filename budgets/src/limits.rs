@@ -49,6 +49,8 @@ pub struct Limits {
     pub bulk_documents_max: usize,
     /// Passages put into an open index that may wait for the next rebuild; more documents are refused until it is done.
     pub live_passages_max: usize,
+    /// Passages that must have come or gone before an open index is rebuilt; a fifth of its passages at least.
+    pub rebuild_passages_min: usize,
 }
 
 impl Default for Limits {
@@ -74,6 +76,7 @@ impl Default for Limits {
             bulk_bytes_max: 64 << 20,
             bulk_documents_max: 10_000,
             live_passages_max: 65_536,
+            rebuild_passages_min: 2_048,
         }
     }
 }

@@ -140,6 +140,10 @@ fn current(dir: &Path) -> Result<(String, String), IndexError> {
     }
 }
 
+fn name_of(number: u64) -> String {
+    format!("{PREFIX}{number:08}")
+}
+
 fn number(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
@@ -201,7 +205,7 @@ pub(crate) fn begin(dir: &Path) -> Result<(u64, PathBuf), IndexError> {
         let entry = entry.map_err(io(dir))?;
         last = last.max(number(&entry.file_name().to_string_lossy()).unwrap_or(0));
     }
-    let path = dir.join(format!("{PREFIX}{:08}", last + 1));
+    let path = dir.join(name_of(last + 1));
     fs::create_dir(&path).map_err(io(&path))?;
     Ok((last + 1, path))
 }
@@ -230,13 +234,17 @@ pub(crate) fn publish(dir: &Path, path: &Path, mut manifest: Manifest) -> Result
     let current = dir.join(CURRENT);
     fs::rename(&draft, &current).map_err(io(&current))?;
     sync(dir)?;
-    remove_others(dir, &name);
-    journal::remove_before(dir, manifest.journal);
+    tidy(dir, &manifest);
     Ok(())
 }
 
-/// Removes every generation but `keep`. What cannot be removed stays for the next build; it does no harm but take room.
-fn remove_others(dir: &Path, keep: &str) {
+/// Removes every generation but the current one, and the journals that it holds. The caller holds the lock.
+///
+/// What cannot be removed is tried again by the next writer; until then it takes room, and text that was deleted is
+/// still on the disk.
+pub(crate) fn tidy(dir: &Path, current: &Manifest) {
+    journal::remove_before(dir, current.journal);
+    let keep = name_of(current.generation);
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();

@@ -12,14 +12,13 @@ use crate::rows::Rows;
 use crate::vector::Threads;
 use crate::view::View;
 use crate::{Embed, IndexError, write};
+use budgets::Limits;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// A rebuild begins when more than this share of the generation has come or gone.
 const CHANGED_SHARE: f64 = 0.2;
-/// No rebuild before so many passages have come or gone; below that the parts in memory cost next to nothing.
-const CHANGED_MIN: usize = 2_048;
 
 /// Where a writer's index lies.
 pub(crate) struct Disk {
@@ -38,6 +37,8 @@ pub(crate) struct Live {
 struct Writer {
     disk: Disk,
     fresh_rows_max: usize,
+    /// No rebuild before so many rows have come or gone; below that the parts in memory cost next to nothing.
+    changed_min: usize,
     state: Mutex<State>,
     /// Told when a rebuild ends.
     ended: Condvar,
@@ -56,9 +57,10 @@ impl Live {
         Live { view: RwLock::new(Arc::new(view)), writer: None }
     }
 
-    pub(crate) fn new(view: View, disk: Disk, journal: Journal, fresh_rows_max: usize) -> Live {
-        let state = Mutex::new(State { journal, since: None, changed_min: CHANGED_MIN });
-        let writer = Writer { disk, fresh_rows_max, state, ended: Condvar::new() };
+    pub(crate) fn new(view: View, disk: Disk, journal: Journal, limits: &Limits) -> Live {
+        let (fresh_rows_max, changed_min) = (limits.live_passages_max, limits.rebuild_passages_min);
+        let state = Mutex::new(State { journal, since: None, changed_min });
+        let writer = Writer { disk, fresh_rows_max, changed_min, state, ended: Condvar::new() };
         Live { view: RwLock::new(Arc::new(view)), writer: Some(writer) }
     }
 
@@ -143,11 +145,11 @@ impl Live {
         match made.and_then(|base| base.with_all(since)) {
             Ok(next) => {
                 tracing::info!(generation = next.generation, passages = next.rows(), "the index was rebuilt");
-                state.changed_min = CHANGED_MIN;
+                state.changed_min = writer.changed_min;
                 self.swap(next);
             }
             Err(error) => {
-                state.changed_min = 2 * (view.fresh_rows() + view.dead_rows()).max(CHANGED_MIN);
+                state.changed_min = 2 * (view.fresh_rows() + view.dead_rows()).max(writer.changed_min);
                 tracing::warn!(%error, "a rebuild of the index failed; the old generation and its journals stay");
             }
         }

@@ -26,8 +26,11 @@ impl std::fmt::Debug for Index {
     }
 }
 
-/// The generation of `dir` with all that its journals changed, and the journals' end.
-pub(crate) fn read(dir: &Path, embed: &dyn Embed) -> Result<(View, journal::Kept, u64), IndexError> {
+/// The generation of `dir` with all that its journals changed, the journals' end, and the generation's manifest.
+pub(crate) fn read(
+    dir: &Path,
+    embed: &dyn Embed,
+) -> Result<(View, journal::Kept, generation::Manifest), IndexError> {
     generation::open(dir, |opened| {
         let manifest = &opened.manifest;
         if manifest.embedder != embed.id() || manifest.dimensions != embed.dimensions() {
@@ -42,7 +45,7 @@ pub(crate) fn read(dir: &Path, embed: &dyn Embed) -> Result<(View, journal::Kept
         let mut kept = journal::read(dir, manifest.journal, manifest.dimensions)?;
         let view = View::new(manifest.generation, manifest.dimensions, Part::open(&opened)?);
         let view = view.with_all(std::mem::take(&mut kept.changes))?;
-        Ok((view, kept, manifest.journal))
+        Ok((view, kept, opened.manifest))
     })
 }
 
@@ -77,16 +80,18 @@ impl Index {
         limits: &Limits,
     ) -> Result<Index, IndexError> {
         let lock = generation::lock(dir)?;
-        let (view, kept, first) = match read(dir, embed.as_ref()) {
+        let (view, kept, manifest) = match read(dir, embed.as_ref()) {
             Err(IndexError::Missing { .. } | IndexError::Damaged { .. }) => {
                 stored::write_anew(dir, embed.as_ref())?;
                 read(dir, embed.as_ref())?
             }
             outcome => outcome?,
         };
-        let journal = journal::Journal::resume(dir, first, &kept)?;
+        // A writer that was killed may have left what it was making or had replaced.
+        generation::tidy(dir, &manifest);
+        let journal = journal::Journal::resume(dir, manifest.journal, &kept)?;
         let disk = live::Disk { dir: dir.to_path_buf(), embed: Arc::clone(&embed), _lock: lock };
-        let live = Arc::new(Live::new(view, disk, journal, limits.live_passages_max));
+        let live = Arc::new(Live::new(view, disk, journal, limits));
         Ok(Index { live, embed, clock, limits: limits.clone() })
     }
 

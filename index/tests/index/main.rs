@@ -5,6 +5,8 @@
 mod fake;
 mod files;
 mod generation;
+mod kill;
 mod live;
+mod victim;
 mod watch;
 mod world;
