@@ -51,6 +51,8 @@ pub struct Limits {
     pub live_passages_max: usize,
     /// Passages that must have come or gone before an open index is rebuilt; a fifth of its passages at least.
     pub rebuild_passages_min: usize,
+    /// Longest time until a rebuild begins for no other reason than that deleted or replaced text is still on the disk.
+    pub deleted_text_ms_max: u64,
 }
 
 impl Default for Limits {
@@ -77,6 +79,7 @@ impl Default for Limits {
             bulk_documents_max: 10_000,
             live_passages_max: 65_536,
             rebuild_passages_min: 2_048,
+            deleted_text_ms_max: 3_600_000,
         }
     }
 }

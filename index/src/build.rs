@@ -36,7 +36,7 @@ pub fn build(
     let _lock = generation::lock(dir)?;
     let mut summary = Summary { other_files: scan.other_files, ..Summary::default() };
     let mut contents = parse(scan, embed, limits, progress, &mut summary)?;
-    let old = old(dir, embed);
+    let old = old(dir, embed)?;
     let known = known(&old, embed);
     let kept = old.contents.into_iter().filter(|content| content.info.origin == Origin::Put);
     summary.kept = keep(kept, &mut contents);
@@ -89,20 +89,24 @@ fn read(found: &Found, counter: &Counter<'_>, limits: &Limits) -> Result<Content
         format: found.format,
         meta: &Meta::default(),
         origin: Origin::Folder,
+        sha256: &generation::sha256(&bytes),
     };
     digest(&label, bytes, counter, limits)
 }
 
-/// The documents of the old generation; none when it cannot be read, which a build is there to mend.
-fn old(dir: &Path, embed: &dyn Embed) -> Stored {
+/// The documents of the old generation; none when it is damaged, which a build is there to mend.
+///
+/// # Errors
+/// A disk that fails: what was put by itself would be lost though it may be whole.
+fn old(dir: &Path, embed: &dyn Embed) -> Result<Stored, IndexError> {
     let nothing = Stored { contents: Vec::new(), has_vectors: true };
     match stored::read(dir, embed) {
-        Ok(stored) => stored,
-        Err(IndexError::Missing { .. }) => nothing,
-        Err(error) => {
+        Err(IndexError::Missing { .. }) => Ok(nothing),
+        Err(error @ (IndexError::Damaged { .. } | IndexError::OtherFormat { .. })) => {
             tracing::warn!(%error, "the old generation cannot be read; nothing of it is kept");
-            nothing
+            Ok(nothing)
         }
+        outcome => outcome,
     }
 }
 

@@ -28,30 +28,54 @@ impl Change {
         self.put.iter().map(|content| content.passages.len()).sum()
     }
 
-    /// All changes as one: of each document only the last word counts. Documents stand in the order in which
-    /// they were first named.
+    /// Names of all documents that come or go.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &String> {
+        self.delete.iter().chain(self.put.iter().map(|content| &content.info.id))
+    }
+
+    /// All changes as one.
     pub(crate) fn joined(changes: Vec<Change>) -> Change {
-        let mut last: HashMap<String, (usize, Option<Content>)> = HashMap::new();
-        for change in changes {
-            for id in change.delete {
-                let at = last.len();
-                last.entry(id).or_insert((at, None)).1 = None;
-            }
-            for content in change.put {
-                let at = last.len();
-                let id = content.info.id.clone();
-                last.entry(id).or_insert((at, None)).1 = Some(content);
-            }
+        let mut joined = Joined::default();
+        changes.into_iter().for_each(|change| joined.add(change));
+        joined.into_change()
+    }
+}
+
+/// Changes of which only the last word on each document is kept, so that no number of them takes more room than the
+/// documents that they name.
+#[derive(Debug, Default)]
+pub(crate) struct Joined {
+    /// By name: its place in the order in which documents were first named, and its content unless it is to go.
+    last: HashMap<String, (usize, Option<Content>)>,
+}
+
+impl Joined {
+    /// Adds a later change.
+    pub(crate) fn add(&mut self, change: Change) {
+        let gone = change.delete.into_iter().map(|id| (id, None));
+        let come = change.put.into_iter().map(|content| (content.info.id.clone(), Some(content)));
+        for (id, content) in gone.chain(come) {
+            let at = self.last.len();
+            self.last.entry(id).or_insert((at, None)).1 = content;
         }
-        let mut words: Vec<_> = last.into_iter().collect();
+    }
+
+    /// Documents that are named.
+    pub(crate) fn len(&self) -> usize {
+        self.last.len()
+    }
+
+    /// As one change; documents stand in the order in which they were first named.
+    pub(crate) fn into_change(self) -> Change {
+        let mut words: Vec<_> = self.last.into_iter().collect();
         words.sort_by_key(|(_, (at, _))| *at);
-        let mut joined = Change::default();
+        let mut change = Change::default();
         for (id, (_, content)) in words {
             match content {
-                Some(content) => joined.put.push(content),
-                None => joined.delete.push(id),
+                Some(content) => change.put.push(content),
+                None => change.delete.push(id),
             }
         }
-        joined
+        change
     }
 }

@@ -1,7 +1,6 @@
 //! What does the index keep of a file's bytes? What is said about the document, and its passages; vectors come later.
 
 use crate::change::Content;
-use crate::generation::sha256;
 use crate::ingest::{self, Format};
 use crate::split::{Counter, Named, split};
 use crate::{DocumentInfo, Meta, Origin, PassageId};
@@ -17,6 +16,8 @@ pub(crate) struct Label<'a> {
     pub(crate) format: Format,
     pub(crate) meta: &'a Meta,
     pub(crate) origin: Origin,
+    /// SHA-256 of the bytes.
+    pub(crate) sha256: &'a str,
 }
 
 /// Parses a document and cuts it into passages; the error says in words for people why it is left out.
@@ -26,7 +27,7 @@ pub(crate) fn digest(
     counter: &Counter<'_>,
     limits: &Limits,
 ) -> Result<Content, String> {
-    let (sha256, size) = (sha256(&bytes), bytes.len() as u64);
+    let size = bytes.len() as u64;
     let mut document = ingest::read(label.format, bytes, limits)?;
     document.given_title.clone_from(&label.meta.title);
     let lossy = document.lossy;
@@ -39,7 +40,7 @@ pub(crate) fn digest(
         format: label.format.name().to_string(),
         meta: label.meta.clone(),
         origin: label.origin,
-        sha256,
+        sha256: label.sha256.to_string(),
         bytes: size,
         passages: passages.len(),
         lossy,

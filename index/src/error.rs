@@ -2,10 +2,11 @@
 
 use budgets::Stage;
 use std::path::PathBuf;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Building or opening failed.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub enum IndexError {
     /// There is no index in that folder.
     #[error("no index in {}; make one with: riposte index PATH... --data {}", dir.display(), dir.display())]
@@ -82,13 +83,24 @@ pub enum IndexError {
         /// `Limits::live_passages_max`.
         waiting_max: usize,
     },
+    /// More passages than an open index ever takes at once.
+    #[error(
+        "{passages} passages at once, at most {passages_max} can be put; put fewer documents at a time, split the \
+         document, or raise limits.live_passages_max"
+    )]
+    TooManyPassages {
+        /// Passages of the document, or of all that were put together.
+        passages: usize,
+        /// `Limits::live_passages_max`.
+        passages_max: usize,
+    },
     /// Reading or writing the index's own files failed.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
         /// The system's error.
-        source: std::io::Error,
+        source: Arc<std::io::Error>,
     },
     /// The embedder failed or broke its contract.
     #[error("embedding failed: {0}")]

@@ -22,6 +22,7 @@ use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Format that this release writes, and the only one that it reads. 2: documents of their own, and journals.
 pub(crate) const FORMAT: u32 = 2;
@@ -102,7 +103,7 @@ impl Opened {
 }
 
 pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> IndexError + '_ {
-    move |source| IndexError::Io { path: path.to_path_buf(), source }
+    move |source| IndexError::Io { path: path.to_path_buf(), source: Arc::new(source) }
 }
 
 pub(crate) fn damaged(file: &Path, problem: impl Into<String>) -> IndexError {
@@ -114,13 +115,18 @@ pub(crate) fn damaged(file: &Path, problem: impl Into<String>) -> IndexError {
 /// # Errors
 /// `Busy` while another one holds it.
 pub(crate) fn lock(dir: &Path) -> Result<File, IndexError> {
+    let new: Vec<&Path> = dir.ancestors().take_while(|folder| !folder.exists()).collect();
     fs::create_dir_all(dir).map_err(io(dir))?;
+    // A new folder is on disk when the one that holds it is; the empty path stands for the folder at hand.
+    for holder in new.into_iter().filter_map(Path::parent).filter(|holder| *holder != Path::new("")) {
+        sync(holder)?;
+    }
     let path = dir.join(LOCK);
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io(&path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => Err(IndexError::Busy { dir: dir.to_path_buf() }),
-        Err(fs::TryLockError::Error(source)) => Err(IndexError::Io { path, source }),
+        Err(fs::TryLockError::Error(source)) => Err(io(&path)(source)),
     }
 }
 
@@ -173,13 +179,14 @@ fn open_named(dir: &Path, name: &str, hash: &str) -> Result<Opened, IndexError> 
     File::open(&file)
         .and_then(|manifest| manifest.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes))
         .map_err(|error| damaged(&file, error.to_string()))?;
+    // All formats name the hash in CURRENT.
+    if sha256(&bytes) != hash {
+        return Err(damaged(&file, "its checksum differs"));
+    }
     let format: FormatOnly =
         serde_json::from_slice(&bytes).map_err(|error| damaged(&file, error.to_string()))?;
     if format.format != FORMAT {
         return Err(IndexError::OtherFormat { found: format.format, known: FORMAT });
-    }
-    if sha256(&bytes) != hash {
-        return Err(damaged(&file, "its checksum differs"));
     }
     let manifest: Manifest =
         serde_json::from_slice(&bytes).map_err(|error| damaged(&file, error.to_string()))?;
@@ -205,37 +212,49 @@ pub(crate) fn begin(dir: &Path) -> Result<(u64, PathBuf), IndexError> {
         let entry = entry.map_err(io(dir))?;
         last = last.max(number(&entry.file_name().to_string_lossy()).unwrap_or(0));
     }
-    let path = dir.join(name_of(last + 1));
+    let number = last.saturating_add(1);
+    let path = dir.join(name_of(number));
     fs::create_dir(&path).map_err(io(&path))?;
-    Ok((last + 1, path))
+    Ok((number, path))
 }
 
-/// Syncs a complete generation, writes its manifest and makes it the current one, then removes all others and the
-/// journals that it holds.
-///
-/// `manifest.files` is filled in here.
-pub(crate) fn publish(dir: &Path, path: &Path, mut manifest: Manifest) -> Result<(), IndexError> {
+/// Syncs a complete generation and writes its manifest, whose `files` are filled in here; gives the line that makes it
+/// the current one.
+pub(crate) fn seal(path: &Path, manifest: &mut Manifest) -> Result<String, IndexError> {
     manifest.files = files_below(path, Path::new(""))?;
     for entry in &manifest.files {
         sync(&path.join(&entry.name))?;
     }
     let file = path.join(MANIFEST);
-    let bytes = serde_json::to_vec_pretty(&manifest)
-        .map_err(|error| IndexError::Io { path: file.clone(), source: std::io::Error::other(error) })?;
+    let bytes =
+        serde_json::to_vec_pretty(&manifest).map_err(|error| io(&file)(std::io::Error::other(error)))?;
     write_synced(&file, &bytes)?;
-    let lexical = path.join(LEXICAL);
-    for folder in [lexical.as_path(), path, dir] {
+    for folder in [path.join(LEXICAL).as_path(), path] {
         sync(folder)?;
     }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let line = format!("{name} {}\n", sha256(&bytes));
+    Ok(format!("{} {}\n", name_of(manifest.generation), sha256(&bytes)))
+}
+
+/// Makes a sealed generation the current one, then removes all others and the journals that it holds.
+///
+/// # Errors
+/// A failing disk; either generation may be the current one then, and both are whole.
+pub(crate) fn publish(dir: &Path, line: &str, manifest: &Manifest) -> Result<(), IndexError> {
+    sync(dir)?;
     let draft = dir.join("CURRENT.new");
     write_synced(&draft, line.as_bytes())?;
     let current = dir.join(CURRENT);
     fs::rename(&draft, &current).map_err(io(&current))?;
     sync(dir)?;
-    tidy(dir, &manifest);
+    tidy(dir, manifest);
     Ok(())
+}
+
+/// Removes a generation that could not be completed, because the disk may be full of it.
+pub(crate) fn abandon(path: &Path) {
+    if let Err(error) = fs::remove_dir_all(path) {
+        tracing::warn!(generation = %path.display(), %error, "a part of a generation could not be removed");
+    }
 }
 
 /// Removes every generation but the current one, and the journals that it holds. The caller holds the lock.

@@ -2,15 +2,17 @@
 //!
 //! ```text
 //! DIR/journal-00000003    "riposte journal 1\n", then records
-//! record                  bytes of the JSON (u32), bytes of the vectors (u32), SHA-256 of both parts, JSON, vectors
+//! record                  mark, bytes of the JSON (u32), bytes of the vectors (u32), SHA-256 of these numbers and of
+//!                         both parts, JSON, vectors
 //! ```
 //!
-//! Numbers are little-endian. A generation's manifest names the first journal that it does not hold yet. A record that the
-//! end of the last journal cuts short was never acknowledged and is cut off; anything else that is wrong is damage.
+//! Numbers are little-endian. A generation's manifest names the first journal that it does not hold yet. What follows the
+//! last whole record of the last journal was never acknowledged and is cut off; it is damage if a whole record comes after
+//! it, or in any other journal, or if a journal is missing between two others.
 
 use crate::IndexError;
 use crate::change::Change;
-use crate::generation::{damaged, io, sync};
+use crate::generation::{damaged, io};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -18,7 +20,9 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8] = b"riposte journal 1\n";
 const PREFIX: &str = "journal-";
-const HEAD_BYTES: usize = 4 + 4 + 32;
+/// Begins each record; no byte of it can stand in JSON, which is UTF-8.
+const MARK: [u8; 4] = [0xff, 0xc0, 0xf5, 0xfe];
+const HEAD_BYTES: usize = 4 + 4 + 4 + 32;
 
 /// A journal that takes records.
 #[derive(Debug)]
@@ -28,8 +32,8 @@ pub(crate) struct Journal {
     file: File,
     /// Bytes up to the end of the last whole record.
     len: u64,
-    /// A failed write could not be undone; what follows it would be lost.
-    broken: bool,
+    /// A failed write may have left something after that; what were written behind it would be lost.
+    torn: bool,
 }
 
 /// What the journals of a folder hold.
@@ -61,7 +65,7 @@ fn numbers(dir: &Path) -> Result<Vec<u64>, IndexError> {
 
 /// The number after the last journal of a folder.
 pub(crate) fn next(dir: &Path) -> Result<u64, IndexError> {
-    Ok(numbers(dir)?.last().map_or(1, |last| last + 1))
+    Ok(numbers(dir)?.last().map_or(1, |last| last.saturating_add(1)))
 }
 
 /// Removes journals before `keep`; a leftover does no harm, as no generation names it.
@@ -82,6 +86,10 @@ pub(crate) fn read(dir: &Path, first: u64, dimensions: usize) -> Result<Kept, In
     let found: Vec<u64> = numbers(dir)?.into_iter().filter(|number| *number >= first).collect();
     for (at, number) in found.iter().enumerate() {
         let path = path_of(dir, *number);
+        let expected = first.saturating_add(at as u64);
+        if *number != expected {
+            return Err(damaged(&path_of(dir, expected), "is missing"));
+        }
         let bytes = fs::read(&path).map_err(|error| damaged(&path, error.to_string()))?;
         let (changes, len) = records(&bytes, dimensions).map_err(|problem| damaged(&path, problem))?;
         let whole = len == bytes.len();
@@ -95,6 +103,35 @@ pub(crate) fn read(dir: &Path, first: u64, dimensions: usize) -> Result<Kept, In
     Ok(kept)
 }
 
+/// A record as it lies in a journal.
+struct Record<'a> {
+    json: &'a [u8],
+    vectors: &'a [u8],
+    /// What follows it.
+    after: &'a [u8],
+    /// Whether it has its checksum.
+    is_whole: bool,
+}
+
+impl<'a> Record<'a> {
+    /// The record at the beginning of `bytes`; none when they do not hold all of it.
+    fn first(bytes: &'a [u8]) -> Option<Record<'a>> {
+        let (head, body) = bytes.split_at_checked(HEAD_BYTES)?;
+        let (sizes, sum) = head.strip_prefix(&MARK)?.split_at_checked(8)?;
+        let size =
+            |at: usize| sizes.as_chunks::<4>().0.get(at).map(|size| u32::from_le_bytes(*size) as usize);
+        let (json, rest) = body.split_at_checked(size(0)?)?;
+        let (vectors, after) = rest.split_at_checked(size(1)?)?;
+        Some(Record { json, vectors, after, is_whole: checksum(sizes, json, vectors)[..] == *sum })
+    }
+}
+
+/// Whether a whole record begins anywhere in `bytes`.
+fn holds_record(bytes: &[u8]) -> bool {
+    let places = bytes.windows(MARK.len()).enumerate().filter(|(_, window)| **window == MARK);
+    places.into_iter().any(|(at, _)| Record::first(&bytes[at..]).is_some_and(|record| record.is_whole))
+}
+
 /// The changes of a journal, and the bytes of its whole records.
 fn records(bytes: &[u8], dimensions: usize) -> Result<(Vec<Change>, usize), String> {
     let Some(mut rest) = bytes.strip_prefix(MAGIC) else {
@@ -102,35 +139,25 @@ fn records(bytes: &[u8], dimensions: usize) -> Result<(Vec<Change>, usize), Stri
         return if MAGIC.starts_with(bytes) { Ok((Vec::new(), 0)) } else { Err("is no journal".into()) };
     };
     let mut changes = Vec::new();
-    loop {
+    while !rest.is_empty() {
         let at = bytes.len() - rest.len();
-        let Some((head, body)) = rest.split_at_checked(HEAD_BYTES) else { return Ok((changes, at)) };
-        let size = |from: usize| {
-            let mut number = [0; 4];
-            number.copy_from_slice(&head[from..from + 4]);
-            u32::from_le_bytes(number) as usize
+        let record = match Record::first(rest) {
+            Some(record) if record.is_whole => record,
+            // One record is on disk before the next is begun, so only the last can be cut short; the disk may have
+            // written its end before its middle.
+            Some(record) if record.after.is_empty() => return Ok((changes, at)),
+            None if !holds_record(rest) => return Ok((changes, at)),
+            _ => return Err(format!("the record at byte {at} was changed")),
         };
-        let (json_bytes, vector_bytes) = (size(0), size(4));
-        let Some((parts, after)) = body.split_at_checked(json_bytes.saturating_add(vector_bytes)) else {
-            return Ok((changes, at));
-        };
-        if checksum(&head[..8], parts)[..] != head[8..] {
-            // The disk may have written the end of the last record before its middle.
-            let torn = after.is_empty();
-            return if torn {
-                Ok((changes, at))
-            } else {
-                Err(format!("the record at byte {at} was changed"))
-            };
-        }
-        let change = decode(parts, json_bytes, dimensions);
+        let change = decode(&record, dimensions);
         changes.push(change.map_err(|problem| format!("the record at byte {at}: {problem}"))?);
-        rest = after;
+        rest = record.after;
     }
+    Ok((changes, bytes.len()))
 }
 
-fn checksum(sizes: &[u8], parts: &[u8]) -> [u8; 32] {
-    Sha256::new().chain_update(sizes).chain_update(parts).finalize().into()
+fn checksum(sizes: &[u8], json: &[u8], vectors: &[u8]) -> [u8; 32] {
+    Sha256::new().chain_update(sizes).chain_update(json).chain_update(vectors).finalize().into()
 }
 
 /// A change as a record.
@@ -148,14 +175,15 @@ pub(crate) fn encode(change: &Change) -> Result<Vec<u8>, IndexError> {
             .map_err(|_| wrong("a change of 4 GiB or more".into()))
     };
     let sizes = [size(&json)?, size(&vectors)?].concat();
-    let parts = [json, vectors].concat();
-    let sum = checksum(&sizes, &parts);
-    Ok([&sizes[..], &sum, &parts].concat())
+    let sum = checksum(&sizes, &json, &vectors);
+    Ok([&MARK[..], &sizes, &sum, &json, &vectors].concat())
 }
 
-fn decode(parts: &[u8], json_bytes: usize, dimensions: usize) -> Result<Change, String> {
-    let (json, vectors) = parts.split_at(json_bytes);
+fn decode(Record { json, vectors, .. }: &Record<'_>, dimensions: usize) -> Result<Change, String> {
     let mut change: Change = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    if let Some(content) = change.put.iter().find(|content| content.info.passages != content.passages.len()) {
+        return Err(format!("{:?} has {} passages", content.info.id, content.passages.len()));
+    }
     let mut values = vectors.as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk));
     if change.passages().saturating_mul(dimensions).saturating_mul(4) != vectors.len() {
         return Err(format!("{} bytes of vectors for {} passages", vectors.len(), change.passages()));
@@ -168,17 +196,26 @@ fn decode(parts: &[u8], json_bytes: usize, dimensions: usize) -> Result<Change, 
 
 impl Journal {
     /// Makes an empty journal.
+    ///
+    /// # Errors
+    /// A full or failing disk; then there is none, so that the one before it is still the last.
     pub(crate) fn create(dir: &Path, number: u64) -> Result<Journal, IndexError> {
         let path = path_of(dir, number);
         let make = || {
             let mut file = File::create(&path)?;
             file.write_all(MAGIC)?;
             file.sync_all()?;
+            File::open(dir)?.sync_all()?;
             Ok(file)
         };
-        let file = make().map_err(io(&path))?;
-        sync(dir)?;
-        Ok(Journal { number, path, file, len: MAGIC.len() as u64, broken: false })
+        let made: Result<File, std::io::Error> = make();
+        if made.is_err()
+            && let Err(error) = fs::remove_file(&path)
+        {
+            tracing::debug!(number, %error, "a journal that could not be made could not be removed");
+        }
+        let file = made.map_err(io(&path))?;
+        Ok(Journal { number, path, file, len: MAGIC.len() as u64, torn: false })
     }
 
     /// Goes on with the last journal that was read, or makes number `first`.
@@ -187,34 +224,52 @@ impl Journal {
             return Journal::create(dir, kept.last.map_or(first, |(number, _)| number));
         };
         let path = path_of(dir, number);
-        let open = || {
-            let mut file = File::options().write(true).open(&path)?;
-            file.set_len(len)?;
-            file.seek(SeekFrom::End(0))?;
-            file.sync_all()?;
-            Ok(file)
-        };
-        let file = open().map_err(io(&path))?;
-        Ok(Journal { number, path, file, len, broken: false })
+        let file = File::options().write(true).open(&path).map_err(io(&path))?;
+        let bytes = file.metadata().map_err(io(&path))?.len();
+        if bytes > len {
+            let (journal, cut) = (path.display(), bytes - len);
+            tracing::warn!(%journal, cut, "bytes behind the last whole record were never acknowledged; they are cut off");
+        }
+        let mut journal = Journal { number, path, file, len, torn: true };
+        journal.mend()?;
+        Ok(journal)
+    }
+
+    /// Bytes of its whole records, and of its first line.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it holds a record.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len <= MAGIC.len() as u64
     }
 
     /// Adds a record and waits until it is on disk.
     ///
     /// # Errors
-    /// A full or failing disk; then the journal is as it was before.
+    /// A full or failing disk; then the record is not there, and none is added before what was written of it is gone.
     pub(crate) fn append(&mut self, record: &[u8]) -> Result<(), IndexError> {
-        if self.broken {
-            return Err(io(&self.path)(std::io::Error::other(
-                "an earlier write failed; open the index again",
-            )));
-        }
-        let written = self.file.write_all(record).and_then(|()| self.file.sync_data());
-        if let Err(error) = written {
-            let undone = self.file.set_len(self.len).and_then(|()| self.file.seek(SeekFrom::End(0)));
-            self.broken = undone.is_err();
+        self.mend()?;
+        if let Err(error) = self.file.write_all(record).and_then(|()| self.file.sync_data()) {
+            self.torn = true;
+            if let Err(error) = self.mend() {
+                tracing::warn!(%error, "a failed write to the journal is not undone yet; nothing can be put till then");
+            }
             return Err(io(&self.path)(error));
         }
         self.len += record.len() as u64;
+        Ok(())
+    }
+
+    /// Cuts off what a failed write left, so that the journal ends with a whole record.
+    pub(crate) fn mend(&mut self) -> Result<(), IndexError> {
+        if self.torn {
+            let file = &mut self.file;
+            let cut = file.set_len(self.len).and_then(|()| file.seek(SeekFrom::Start(self.len)));
+            cut.and_then(|_| file.sync_all()).map_err(io(&self.path))?;
+            self.torn = false;
+        }
         Ok(())
     }
 }

@@ -27,6 +27,7 @@ mod passage;
 mod progress;
 mod put;
 mod query;
+mod rebuild;
 mod rows;
 mod search;
 mod split;

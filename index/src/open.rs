@@ -91,7 +91,7 @@ impl Index {
         generation::tidy(dir, &manifest);
         let journal = journal::Journal::resume(dir, manifest.journal, &kept)?;
         let disk = live::Disk { dir: dir.to_path_buf(), embed: Arc::clone(&embed), _lock: lock };
-        let live = Arc::new(Live::new(view, disk, journal, limits));
+        let live = Live::new(view, disk, journal, limits);
         Ok(Index { live, embed, clock, limits: limits.clone() })
     }
 
@@ -157,6 +157,15 @@ impl Index {
             embedder: self.embed.id().to_string(),
             is_writable: self.live.is_writable(),
         }
+    }
+
+    /// Writes a new generation of what is alive, and waits for it; searches and puts go on meanwhile. Text that was deleted
+    /// or replaced before the call is on no file of the index any more when it has returned.
+    ///
+    /// # Errors
+    /// `ReadOnly`, a full disk; the index is as it was then.
+    pub fn compact(&self) -> Result<(), IndexError> {
+        self.live.compact()
     }
 
     /// Waits until no rebuild is running.

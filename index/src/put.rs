@@ -44,7 +44,8 @@ impl Index {
     /// Puts one document; blocks the calling thread. When it returns, the document is on disk and is found.
     ///
     /// # Errors
-    /// `Document` for a bad name, an unknown format or a file without text; `Embed`, `ReadOnly`, `Behind`, `Io`.
+    /// `Document` for a bad name, an unknown format or a file without text; `TooManyPassages`, `Embed`, `ReadOnly`, `Behind`,
+    /// `Io`.
     pub fn put(&self, document: NewDocument) -> Result<(Outcome, DocumentInfo), IndexError> {
         self.put_all(vec![document]).pop().unwrap_or(Err(IndexError::ReadOnly))
     }
@@ -57,28 +58,24 @@ impl Index {
         }
         let view = self.live.view();
         let counter = Counter::new(self.embed.as_ref());
-        let prepared: Vec<Result<Prepared, IndexError>> =
-            documents.into_iter().map(|document| self.prepare(document, &view, &counter)).collect();
-        match self.commit(&view, &prepared) {
-            Ok(outcomes) => outcomes
-                .into_iter()
-                .zip(prepared)
-                .map(|(outcome, prepared)| prepared.map(|one| (outcome, one.into_info())))
-                .collect(),
-            Err(error) => {
-                // All new ones share the failure; the first tells it whole, the others in words.
-                let told = error.to_string();
-                let mut first = Some(error);
-                let fail = |one: Result<Prepared, IndexError>| match one? {
-                    Prepared::Known(info) => Ok((Outcome::Unchanged, info)),
-                    Prepared::New(content) => Err(first.take().unwrap_or_else(|| IndexError::Document {
-                        id: content.info.id,
-                        problem: told.clone(),
-                    })),
-                };
-                prepared.into_iter().map(fail).collect()
+        let mut new = HashSet::new();
+        let mut prepare = |document: NewDocument| {
+            // What stands there under a name that this batch has given anew already is not what will stand there.
+            let id = document.id.clone();
+            let prepared = self.prepare(document, (!new.contains(&id)).then_some(&view), &counter);
+            if matches!(prepared, Ok(Prepared::New(_))) {
+                new.insert(id);
             }
-        }
+            prepared
+        };
+        let prepared: Vec<_> = documents.into_iter().map(&mut prepare).collect();
+        let outcomes = self.commit(&view, &prepared);
+        let told = |(at, one): (usize, Result<Prepared, IndexError>)| match (one?, &outcomes) {
+            (Prepared::Known(info), _) => Ok((Outcome::Unchanged, info)),
+            (Prepared::New(content), Ok(outcomes)) => Ok((outcomes[at], content.info)),
+            (Prepared::New(_), Err(error)) => Err(error.clone()),
+        };
+        prepared.into_iter().enumerate().map(told).collect()
     }
 
     /// Deletes documents; gives for each whether there was one of that name. When it returns, none is found any more.
@@ -94,10 +91,11 @@ impl Index {
         })
     }
 
+    /// Parses a document, unless it stands in `view` as it is.
     fn prepare(
         &self,
         document: NewDocument,
-        view: &View,
+        view: Option<&View>,
         counter: &Counter<'_>,
     ) -> Result<Prepared, IndexError> {
         let NewDocument { id, file_name, source, bytes, meta, origin } = document;
@@ -107,7 +105,7 @@ impl Index {
         let format = Format::of(Path::new(&file_name))
             .ok_or_else(|| wrong(format!("{file_name:?} has no ending of a known format ({KINDS})")))?;
         let sha256 = crate::generation::sha256(&bytes);
-        if let Some((info, _)) = view.find(&id)
+        if let Some((info, _)) = view.and_then(|view| view.find(&id))
             && info.sha256 == sha256
             && info.meta == meta
             && info.source == source
@@ -117,8 +115,13 @@ impl Index {
             return Ok(Prepared::Known(info.clone()));
         }
         let named = Named { document_id: &id, source: &source };
-        let label = Label { named, format, meta: &meta, origin };
-        digest(&label, bytes, counter, &self.limits).map(Prepared::New).map_err(wrong)
+        let label = Label { named, format, meta: &meta, origin, sha256: &sha256 };
+        let content = digest(&label, bytes, counter, &self.limits).map_err(wrong)?;
+        let (passages, passages_max) = (content.passages.len(), self.limits.live_passages_max);
+        if passages > passages_max {
+            return Err(IndexError::TooManyPassages { passages, passages_max });
+        }
+        Ok(Prepared::New(content))
     }
 
     /// Embeds what is new and commits it; gives what became of each.
@@ -178,13 +181,6 @@ impl Prepared {
         match self {
             Prepared::New(content) => Some(content),
             Prepared::Known(_) => None,
-        }
-    }
-
-    fn into_info(self) -> DocumentInfo {
-        match self {
-            Prepared::Known(info) => info,
-            Prepared::New(content) => content.info,
         }
     }
 }

@@ -59,9 +59,10 @@ fn write_lines<T: Serialize>(path: &Path, rows: impl Iterator<Item = T>) -> Resu
 /// Reads the documents of a generation; their passages make up its rows.
 pub(crate) fn read_documents(opened: &Opened) -> Result<Vec<DocumentInfo>, IndexError> {
     let documents: Vec<DocumentInfo> = read_lines(opened, DOCUMENTS, opened.manifest.documents)?;
-    let passages: usize = documents.iter().map(|info| info.passages).sum();
-    if passages != opened.manifest.passages {
-        return Err(damaged(&opened.path.join(DOCUMENTS), format!("counts {passages} passages")));
+    let count = |sum: usize, info: &DocumentInfo| sum.checked_add(info.passages);
+    if documents.iter().try_fold(0, count) != Some(opened.manifest.passages) {
+        let problem = format!("its documents do not have {} passages together", opened.manifest.passages);
+        return Err(damaged(&opened.path.join(DOCUMENTS), problem));
     }
     Ok(documents)
 }

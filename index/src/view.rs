@@ -88,8 +88,7 @@ impl View {
     /// The picture after a change.
     pub(crate) fn with(&self, change: Change) -> Result<View, IndexError> {
         let mut next = View { revision: self.revision + 1, ..self.clone() };
-        let gone = change.delete.iter().chain(change.put.iter().map(|content| &content.info.id));
-        for id in gone {
+        for id in change.ids() {
             if let Some((_, rows)) = self.find(id) {
                 next.dead.add(rows);
             }

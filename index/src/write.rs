@@ -21,21 +21,7 @@ pub(crate) fn write(
     step: &mut dyn FnMut(usize),
 ) -> Result<u64, IndexError> {
     let (number, path) = generation::begin(dir)?;
-    step(0);
-    rows::write_documents(&path, &rows.documents)?;
-    rows::write_passages(&path, &rows.passages)?;
-    step(1);
-    rows::write_vectors(&path, &rows.vectors)?;
-    step(2);
-    let lexical_path = path.join(LEXICAL);
-    std::fs::create_dir(&lexical_path).map_err(generation::io(&lexical_path))?;
-    lexical::write(&lexical_path, &rows.passages)?;
-    step(3);
-    if rows.passages.len() > vector::EXACT_PASSAGES_MAX {
-        vector::write_graph(&path, embed.dimensions(), &rows.vectors, threads)?;
-    }
-    step(4);
-    let manifest = Manifest {
+    let mut manifest = Manifest {
         format: FORMAT,
         generation: number,
         embedder: embed.id().to_string(),
@@ -46,7 +32,35 @@ pub(crate) fn write(
         journal,
         files: Vec::new(),
     };
-    generation::publish(dir, &path, manifest)?;
+    let filled = fill(&path, rows, embed.dimensions(), threads, step);
+    let line = filled.and_then(|()| generation::seal(&path, &mut manifest));
+    let line = line.inspect_err(|_| generation::abandon(&path))?;
+    generation::publish(dir, &line, &manifest)?;
     step(STEPS);
     Ok(number)
+}
+
+/// Writes everything but the manifest.
+fn fill(
+    path: &Path,
+    rows: &Rows,
+    dimensions: usize,
+    threads: Threads,
+    step: &mut dyn FnMut(usize),
+) -> Result<(), IndexError> {
+    step(0);
+    rows::write_documents(path, &rows.documents)?;
+    rows::write_passages(path, &rows.passages)?;
+    step(1);
+    rows::write_vectors(path, &rows.vectors)?;
+    step(2);
+    let lexical_path = path.join(LEXICAL);
+    std::fs::create_dir(&lexical_path).map_err(generation::io(&lexical_path))?;
+    lexical::write(&lexical_path, &rows.passages)?;
+    step(3);
+    if rows.passages.len() > vector::EXACT_PASSAGES_MAX {
+        vector::write_graph(path, dimensions, &rows.vectors, threads)?;
+    }
+    step(4);
+    Ok(())
 }

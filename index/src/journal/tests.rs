@@ -96,3 +96,49 @@ fn joined_changes_keep_the_last_word_on_each_document() {
     let joined = Change::joined(changes());
     assert_eq!((joined.put, joined.delete), (vec![content("c", &["four"])], vec!["a".into(), "b".into()]));
 }
+
+#[test]
+fn a_failed_write_is_undone_before_anything_follows_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::create(dir.path(), 1).unwrap();
+    let [first, second, third] = &changes()[..] else { panic!() };
+    journal.append(&encode(first).unwrap()).unwrap();
+    // The disk takes neither the record nor that it is cut off again.
+    let path = path_of(dir.path(), 1);
+    let good = std::mem::replace(&mut journal.file, File::open(&path).unwrap());
+    assert!(journal.append(&encode(second).unwrap()).is_err());
+    assert!(journal.append(&encode(second).unwrap()).is_err() && journal.mend().is_err());
+    // What it had taken of it is gone when the disk takes something again.
+    fs::write(&path, [fs::read(&path).unwrap(), encode(second).unwrap()[..60].to_vec()].concat()).unwrap();
+    journal.file = good;
+    journal.append(&encode(third).unwrap()).unwrap();
+    assert_eq!(read(dir.path(), 1, 2).unwrap().changes, [first.clone(), third.clone()]);
+}
+
+#[test]
+fn a_journal_that_cannot_be_made_leaves_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::create(dir.path(), 1).unwrap();
+    assert!(Journal::create(&dir.path().join("none"), 2).is_err());
+    journal.append(&encode(&changes()[0]).unwrap()).unwrap();
+    assert_eq!(read(dir.path(), 1, 2).unwrap().changes.len(), 1);
+    // One that is missing between two others was lost.
+    Journal::create(dir.path(), 3).unwrap();
+    let error = read(dir.path(), 1, 2).unwrap_err().to_string();
+    assert!(error.contains("journal-00000002") && error.contains("missing"), "{error}");
+}
+
+#[test]
+fn a_changed_length_does_not_pass_for_a_cut_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = written(dir.path());
+    let first = MAGIC.len();
+    for at in first..first + HEAD_BYTES {
+        for bit in 0..8 {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << bit;
+            let error = records(&changed, 2).unwrap_err();
+            assert!(error.contains("at byte 18 was changed"), "byte {at}, bit {bit}: {error}");
+        }
+    }
+}

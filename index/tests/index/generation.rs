@@ -149,7 +149,10 @@ fn what_cannot_be_opened_says_why() {
     }
     world.open();
     for format in [1, 99] {
-        fs::write(generation.join("manifest.json"), format!("{{\"format\": {format}}}")).unwrap();
+        let manifest = format!("{{\"format\": {format}}}");
+        fs::write(generation.join("manifest.json"), &manifest).unwrap();
+        assert!(matches!(world.try_open(Embedder::default()), Err(IndexError::Damaged { .. })));
+        world.sign(manifest.as_bytes());
         let other = world.try_open(Embedder::default()).err().unwrap();
         assert!(matches!(other, IndexError::OtherFormat { found, .. } if found == format), "{other}");
     }

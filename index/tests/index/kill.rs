@@ -4,6 +4,8 @@
 //! then what it left is compared with what it had acknowledged, and another process goes on from there. This tells
 //! nothing of a power cut, which may lose what was written and not synced.
 
+#![allow(clippy::print_stdout, reason = "the seed of a failure, and where the kills fell")]
+
 use crate::fake::Embedder;
 use crate::victim::{FILES, Operation, Order, Random, Texts, limits, note, open, version_text};
 use crate::world::{World, ask};

@@ -199,6 +199,140 @@ fn documents_that_come_too_fast_are_refused_in_words() {
     assert_eq!(index.info().documents, 4);
 }
 
+#[test]
+fn a_document_that_never_fits_is_told_from_one_that_must_wait() {
+    let world = World::new(&[]);
+    let (index, embedder) = open_with(&world, &Limits { live_passages_max: 2, ..Limits::default() }).unwrap();
+    let three = "# A\n\nAnts.\n\n## B\n\nBees.\n\n## C\n\nCats.\n";
+    let large = NewDocument { file_name: "large.md".into(), ..text("large", three) };
+    let outcomes = index.put_all(vec![large, text("a", "Ants march.")]);
+    let told = |outcome: &Result<_, IndexError>| outcome.as_ref().err().map(ToString::to_string);
+    assert!(matches!(outcomes[0], Err(IndexError::TooManyPassages { passages: 3, passages_max: 2 })));
+    assert!(told(&outcomes[0]).unwrap().contains("limits.live_passages_max"), "{outcomes:?}");
+    assert!(outcomes[1].is_ok() && index.document("large").is_none(), "{outcomes:?}");
+    assert!(!embedder.embedded().iter().any(|text| text.contains("Bees")));
+    // Each fits by itself, and all of them never will.
+    let crowd = ["b", "c", "d"].map(|id| text(id, &format!("{id} stands here.")));
+    for outcome in index.put_all(crowd.to_vec()) {
+        assert!(matches!(outcome, Err(IndexError::TooManyPassages { passages: 3, passages_max: 2 })));
+    }
+}
+
+#[test]
+fn when_a_batch_fails_each_document_is_told_why() {
+    let world = World::new(&[]);
+    let index = open(&world);
+    put(&index, "old", "It stood there.");
+    drop(index);
+    let broken = Arc::new(Embedder { fails: true, ..Embedder::default() });
+    let clock = Arc::new(SystemClock::default());
+    let index = Index::open_live(&world.data(), broken, clock, &Limits::default()).unwrap();
+    let outcomes = index.put_all(vec![
+        text("a", "Ants."),
+        text("old", "It stood there."),
+        text("", "x"),
+        text("b", "Bees."),
+    ]);
+    assert!(matches!(outcomes[0], Err(IndexError::Embed(_))), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Ok((Outcome::Unchanged, _))), "{outcomes:?}");
+    assert!(matches!(outcomes[2], Err(IndexError::Document { .. })), "{outcomes:?}");
+    assert!(matches!(outcomes[3], Err(IndexError::Embed(_))), "{outcomes:?}");
+    assert_eq!(index.info().documents, 1);
+}
+
+#[test]
+fn of_several_with_one_name_the_last_stands_even_if_it_stood_there_before() {
+    let world = World::new(&[]);
+    let index = open(&world);
+    put(&index, "a", "Ants march.");
+    let outcomes = index.put_all(vec![text("a", "Ants dig."), text("a", "Ants march.")]);
+    let outcomes: Vec<Outcome> = outcomes.into_iter().map(|outcome| outcome.unwrap().0).collect();
+    assert_eq!(outcomes, [Outcome::Replaced, Outcome::Replaced]);
+    assert_eq!(index.passages_of("a")[0].text, "Ants march.");
+}
+
+/// Whether a word stands in any file of the index.
+fn is_on_disk(world: &World, word: &str) -> bool {
+    let mut files = Vec::new();
+    files_below(&world.data(), &mut files);
+    let holds = |path: &PathBuf| {
+        fs::read(path).is_ok_and(|bytes| bytes.windows(word.len()).any(|window| window == word.as_bytes()))
+    };
+    files.iter().any(holds)
+}
+
+#[test]
+fn deleted_text_leaves_the_disk() {
+    let world = World::new(&[]);
+    world.write("a.txt", b"The aardvarkword was here.");
+    world.build();
+    let (index, _) = open_with(&world, &Limits { deleted_text_ms_max: 100, ..Limits::default() }).unwrap();
+    put(&index, "b", "The bisonword is replaced.");
+    put(&index, "b", "The badgerword stays.");
+    index.delete(&["a.txt"]).unwrap();
+    // Nothing else asks for a rebuild of so small an index.
+    for _ in 0..600 {
+        if !["aardvarkword", "bisonword"].iter().any(|word| is_on_disk(&world, word)) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(!is_on_disk(&world, "aardvarkword") && !is_on_disk(&world, "bisonword"));
+    assert!(is_on_disk(&world, "badgerword"));
+    drop(index);
+
+    // By itself, when it is asked for; and by who opens the index next.
+    let index = open(&world);
+    index.delete(&["b"]).unwrap();
+    assert!(is_on_disk(&world, "badgerword"));
+    index.compact().unwrap();
+    assert!(!is_on_disk(&world, "badgerword"));
+    put(&index, "c", "The caribouword goes.");
+    index.delete(&["c"]).unwrap();
+    drop(index);
+    let limits = Limits { deleted_text_ms_max: 0, ..Limits::default() };
+    let (index, _) = open_with(&world, &limits).unwrap();
+    let generation = index.info().generation;
+    while index.info().generation == generation {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(!is_on_disk(&world, "caribouword"));
+}
+
+#[test]
+fn a_writer_that_opens_removes_what_a_killed_one_left() {
+    let world = World::new(&[CATS]);
+    world.build();
+    let (data, left) = (world.data(), ["gen-00000000", "gen-00000009", "journal-00000000"]);
+    left[..2].iter().for_each(|name| fs::create_dir(data.join(name)).unwrap());
+    fs::write(data.join(left[2]), "Deleted text.").unwrap();
+    // One that reads leaves all as it is.
+    world.open();
+    assert!(left.iter().all(|name| data.join(name).exists()));
+    let index = open(&world);
+    assert!(left.iter().all(|name| !data.join(name).exists()));
+    assert_eq!(documents(&index, "cats purr")[0], "cats.md");
+}
+
+#[test]
+fn a_rebuild_that_fails_leaves_all_as_it_was_and_the_next_one_makes_it_good() {
+    let world = World::new(&[CATS]);
+    world.build();
+    let index = open(&world);
+    put(&index, "a", "Ants march.");
+    // Where the next generation would be made there is something that cannot be replaced.
+    let blocked = world.data().join("gen-18446744073709551615");
+    fs::create_dir(&blocked).unwrap();
+    assert!(matches!(index.compact(), Err(IndexError::Io { .. })));
+    put(&index, "b", "Bees hum.");
+    assert_eq!((index.info().generation, index.info().documents), (1, 3));
+    assert_eq!(world.open().info().documents, 3);
+    fs::remove_dir(&blocked).unwrap();
+    index.compact().unwrap();
+    assert_eq!((index.info().generation, index.info().documents, index.info().passages_fresh), (2, 3, 0));
+    assert_eq!(documents(&index, "bees hum")[0], "b");
+}
+
 fn files_below(folder: &PathBuf, out: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

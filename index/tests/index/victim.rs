@@ -152,7 +152,7 @@ fn victim() {
             let limits = Limits { rebuild_passages_min: usize::MAX, ..Limits::default() };
             change(&open(&dir, &limits).unwrap(), seed, from, 400);
         }
-        "build" => (from..).for_each(|number| build_version(&dir, number)),
+        "build" => (from..u64::MAX).for_each(|number| build_version(&dir, number)),
         other => panic!("{other}"),
     }
 }

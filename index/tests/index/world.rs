@@ -3,6 +3,7 @@
 use crate::fake::Embedder;
 use budgets::{Deadline, Limits, SystemClock};
 use index::{Arms, Filter, Index, IndexError, Query, Summary, build};
+use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,6 +49,13 @@ impl World {
 
     pub fn try_open(&self, embed: Embedder) -> Result<Index, IndexError> {
         Index::open(&self.data(), Arc::new(embed), Arc::new(SystemClock::default()), &Limits::default())
+    }
+
+    /// Names a manifest of the one generation as one that was written on purpose.
+    pub fn sign(&self, manifest: &[u8]) {
+        let hash: String = Sha256::digest(manifest).iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = self.generation().file_name().unwrap().to_string_lossy().into_owned();
+        fs::write(self.data().join("CURRENT"), format!("{name} {hash}\n")).unwrap();
     }
 
     /// The folder of the one generation.

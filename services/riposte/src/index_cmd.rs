@@ -26,6 +26,9 @@ pub fn run(paths: &[PathBuf], config: &Config) -> Result<(), Failure> {
             first.display()
         ));
     }
+    if summary.kept > 0 {
+        say(&format!("{} document(s) that were put by themselves were kept", summary.kept));
+    }
     if summary.other_files > 0 {
         say(&format!("{} file(s) of other kinds were left out", summary.other_files));
     }
