@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! DIR/journal-00000003    "riposte journal 1\n", then records
-//! record                  mark, bytes of the JSON (u32), bytes of the vectors (u32), SHA-256 of these numbers and of
-//!                         both parts, JSON, vectors
+//! record                  mark, place of the record in the file (u64), bytes of the JSON (u32), bytes of the vectors (u32),
+//!                         SHA-256 of these numbers and of both parts, JSON, vectors
 //! ```
 //!
 //! Numbers are little-endian. A generation's manifest names the first journal that it does not hold yet. What follows the
@@ -22,7 +22,8 @@ const MAGIC: &[u8] = b"riposte journal 1\n";
 const PREFIX: &str = "journal-";
 /// Begins each record; no byte of it can stand in JSON, which is UTF-8.
 const MARK: [u8; 4] = [0xff, 0xc0, 0xf5, 0xfe];
-const HEAD_BYTES: usize = 4 + 4 + 4 + 32;
+const NUMBER_BYTES: usize = 8 + 4 + 4;
+const HEAD_BYTES: usize = MARK.len() + NUMBER_BYTES + 32;
 
 /// A journal that takes records.
 #[derive(Debug)]
@@ -105,6 +106,8 @@ pub(crate) fn read(dir: &Path, first: u64, dimensions: usize) -> Result<Kept, In
 
 /// A record as it lies in a journal.
 struct Record<'a> {
+    /// Where it was written to. One that stands elsewhere tells that others were lost, or came twice.
+    place: u64,
     json: &'a [u8],
     vectors: &'a [u8],
     /// What follows it.
@@ -117,12 +120,14 @@ impl<'a> Record<'a> {
     /// The record at the beginning of `bytes`; none when they do not hold all of it.
     fn first(bytes: &'a [u8]) -> Option<Record<'a>> {
         let (head, body) = bytes.split_at_checked(HEAD_BYTES)?;
-        let (sizes, sum) = head.strip_prefix(&MARK)?.split_at_checked(8)?;
-        let size =
-            |at: usize| sizes.as_chunks::<4>().0.get(at).map(|size| u32::from_le_bytes(*size) as usize);
-        let (json, rest) = body.split_at_checked(size(0)?)?;
-        let (vectors, after) = rest.split_at_checked(size(1)?)?;
-        Some(Record { json, vectors, after, is_whole: checksum(sizes, json, vectors)[..] == *sum })
+        let (numbers, sum) = head.strip_prefix(&MARK)?.split_at_checked(NUMBER_BYTES)?;
+        let (place, sizes) = numbers.split_first_chunk::<8>()?;
+        let [json_bytes, vector_bytes] = sizes.as_chunks::<4>().0 else { return None };
+        let size = |bytes: &[u8; 4]| usize::try_from(u32::from_le_bytes(*bytes)).ok();
+        let (json, rest) = body.split_at_checked(size(json_bytes)?)?;
+        let (vectors, after) = rest.split_at_checked(size(vector_bytes)?)?;
+        let is_whole = checksum(numbers, json, vectors)[..] == *sum;
+        Some(Record { place: u64::from_le_bytes(*place), json, vectors, after, is_whole })
     }
 }
 
@@ -142,7 +147,10 @@ fn records(bytes: &[u8], dimensions: usize) -> Result<(Vec<Change>, usize), Stri
     while !rest.is_empty() {
         let at = bytes.len() - rest.len();
         let record = match Record::first(rest) {
-            Some(record) if record.is_whole => record,
+            Some(record) if record.is_whole && record.place == at as u64 => record,
+            Some(record) if record.is_whole => {
+                return Err(format!("the record at byte {at} was written to byte {}", record.place));
+            }
             // One record is on disk before the next is begun, so only the last can be cut short; the disk may have
             // written its end before its middle.
             Some(record) if record.after.is_empty() => return Ok((changes, at)),
@@ -156,15 +164,15 @@ fn records(bytes: &[u8], dimensions: usize) -> Result<(Vec<Change>, usize), Stri
     Ok((changes, bytes.len()))
 }
 
-fn checksum(sizes: &[u8], json: &[u8], vectors: &[u8]) -> [u8; 32] {
-    Sha256::new().chain_update(sizes).chain_update(json).chain_update(vectors).finalize().into()
+fn checksum(numbers: &[u8], json: &[u8], vectors: &[u8]) -> [u8; 32] {
+    Sha256::new().chain_update(numbers).chain_update(json).chain_update(vectors).finalize().into()
 }
 
-/// A change as a record.
+/// A change as the record that stands at byte `place` of its journal.
 ///
 /// # Errors
 /// `Io` for a change of 4 GiB or more.
-pub(crate) fn encode(change: &Change) -> Result<Vec<u8>, IndexError> {
+pub(crate) fn encode(change: &Change, place: u64) -> Result<Vec<u8>, IndexError> {
     let wrong = |problem: String| io(Path::new(PREFIX))(std::io::Error::other(problem));
     let json = serde_json::to_vec(change).map_err(|error| wrong(error.to_string()))?;
     let vectors = change.put.iter().flat_map(|content| &content.vectors);
@@ -174,9 +182,9 @@ pub(crate) fn encode(change: &Change) -> Result<Vec<u8>, IndexError> {
             .map(u32::to_le_bytes)
             .map_err(|_| wrong("a change of 4 GiB or more".into()))
     };
-    let sizes = [size(&json)?, size(&vectors)?].concat();
-    let sum = checksum(&sizes, &json, &vectors);
-    Ok([&MARK[..], &sizes, &sum, &json, &vectors].concat())
+    let numbers = [&place.to_le_bytes()[..], &size(&json)?, &size(&vectors)?].concat();
+    let sum = checksum(&numbers, &json, &vectors);
+    Ok([&MARK[..], &numbers, &sum, &json, &vectors].concat())
 }
 
 fn decode(Record { json, vectors, .. }: &Record<'_>, dimensions: usize) -> Result<Change, String> {

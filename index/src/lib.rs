@@ -20,6 +20,8 @@ mod ingest;
 mod journal;
 mod lexical;
 mod live;
+#[cfg(test)]
+mod mutate;
 mod near;
 mod open;
 mod part;

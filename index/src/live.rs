@@ -125,7 +125,7 @@ impl Live {
         self.has_room(writer, &mut state, &view, &change)?;
         let removes = change.ids().any(|id| view.find(id).is_some());
         let kept = state.since.is_some().then(|| change.clone());
-        let record = journal::encode(&change)?;
+        let record = journal::encode(&change, state.journal.len())?;
         let next = view.with(change)?;
         state.journal.append(&record)?;
         if let (Some(since), Some(change)) = (&mut state.since, kept) {

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::change::Content;
+use crate::mutate::{edits, mutate};
 use crate::{DocumentInfo, Meta, Origin, Passage, PassageId, SourceSpan};
+use proptest::prelude::*;
 use std::sync::Arc;
 
 fn content(id: &str, texts: &[&str]) -> Content {
@@ -41,9 +43,13 @@ fn changes() -> Vec<Change> {
     ]
 }
 
+fn add(journal: &mut Journal, change: &Change) {
+    journal.append(&encode(change, journal.len()).unwrap()).unwrap();
+}
+
 fn written(dir: &Path) -> Vec<u8> {
     let mut journal = Journal::create(dir, 1).unwrap();
-    changes().iter().for_each(|change| journal.append(&encode(change).unwrap()).unwrap());
+    changes().iter().for_each(|change| add(&mut journal, change));
     fs::read(path_of(dir, 1)).unwrap()
 }
 
@@ -62,7 +68,7 @@ fn what_was_written_is_read_and_a_cut_end_is_dropped_wherever_it_falls() {
         before = kept.changes.len();
         // Whatever the end was, what is added next is found next time.
         let mut journal = Journal::resume(dir.path(), 1, &kept).unwrap();
-        journal.append(&encode(&changes()[1]).unwrap()).unwrap();
+        add(&mut journal, &changes()[1]);
         let again = read(dir.path(), 1, 2).unwrap().changes;
         assert_eq!((again.len(), again.last()), (before + 1, Some(&changes()[1])), "cut at {cut}");
     }
@@ -102,16 +108,17 @@ fn a_failed_write_is_undone_before_anything_follows_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = Journal::create(dir.path(), 1).unwrap();
     let [first, second, third] = &changes()[..] else { panic!() };
-    journal.append(&encode(first).unwrap()).unwrap();
+    add(&mut journal, first);
     // The disk takes neither the record nor that it is cut off again.
     let path = path_of(dir.path(), 1);
     let good = std::mem::replace(&mut journal.file, File::open(&path).unwrap());
-    assert!(journal.append(&encode(second).unwrap()).is_err());
-    assert!(journal.append(&encode(second).unwrap()).is_err() && journal.mend().is_err());
+    let record = encode(second, journal.len()).unwrap();
+    assert!(journal.append(&record).is_err());
+    assert!(journal.append(&record).is_err() && journal.mend().is_err());
     // What it had taken of it is gone when the disk takes something again.
-    fs::write(&path, [fs::read(&path).unwrap(), encode(second).unwrap()[..60].to_vec()].concat()).unwrap();
+    fs::write(&path, [fs::read(&path).unwrap(), record[..60].to_vec()].concat()).unwrap();
     journal.file = good;
-    journal.append(&encode(third).unwrap()).unwrap();
+    add(&mut journal, third);
     assert_eq!(read(dir.path(), 1, 2).unwrap().changes, [first.clone(), third.clone()]);
 }
 
@@ -120,7 +127,7 @@ fn a_journal_that_cannot_be_made_leaves_none() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = Journal::create(dir.path(), 1).unwrap();
     assert!(Journal::create(&dir.path().join("none"), 2).is_err());
-    journal.append(&encode(&changes()[0]).unwrap()).unwrap();
+    add(&mut journal, &changes()[0]);
     assert_eq!(read(dir.path(), 1, 2).unwrap().changes.len(), 1);
     // One that is missing between two others was lost.
     Journal::create(dir.path(), 3).unwrap();
@@ -139,6 +146,47 @@ fn a_changed_length_does_not_pass_for_a_cut_end() {
             changed[at] ^= 1 << bit;
             let error = records(&changed, 2).unwrap_err();
             assert!(error.contains("at byte 18 was changed"), "byte {at}, bit {bit}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_record_that_was_lost_or_came_twice_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = written(dir.path());
+    let second = MAGIC.len() + encode(&changes()[0], 0).unwrap().len();
+    let third = second + encode(&changes()[1], 0).unwrap().len();
+    let lost = [&bytes[..second], &bytes[third..]].concat();
+    let twice = [&bytes[..third], &bytes[second..]].concat();
+    for changed in [lost, twice] {
+        assert!(records(&changed, 2).unwrap_err().contains("was written to byte"));
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_changed_byte_of_a_journal_is_taken_for_a_written_one(edits in edits()) {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = written(dir.path());
+        let changed = mutate(&bytes, &edits);
+        if let Ok((kept, len)) = records(&changed, 2) {
+            prop_assert_eq!(&kept[..], &changes()[..kept.len()]);
+            prop_assert_eq!(&changed[..len], &bytes[..len]);
+        }
+    }
+
+    /// Whatever a record holds that has its checksum.
+    #[test]
+    fn no_content_of_a_record_makes_its_reader_fail(edits in edits(), cut in 0usize..40) {
+        let change = &changes()[0];
+        let json = mutate(&serde_json::to_vec(change).unwrap(), &edits);
+        let vectors = vec![1; 24 - cut.min(24)];
+        let (place, is_whole) = (0, true);
+        let record = Record { place, json: &json, vectors: &vectors, after: &[], is_whole };
+        if let Ok(change) = decode(&record, 2) {
+            let all = |content: &Content| content.info.passages == content.passages.len()
+                && content.vectors.len() == 2 * content.passages.len();
+            prop_assert!(change.put.iter().all(all));
         }
     }
 }
