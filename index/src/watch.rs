@@ -195,24 +195,34 @@ impl Follower {
         })
     }
 
-    /// Puts a batch. What came of a file is remembered, but for errors that pass: such a file is tried again.
+    /// Puts a batch. What came of a file is remembered; after an error that may pass the file is tried at the next look.
     fn put(&mut self, batch: Vec<(NewDocument, Stamp)>, round: &mut Round) -> Result<(), IndexError> {
-        let labels: Vec<(String, PathBuf, Stamp)> = batch
-            .iter()
-            .map(|(document, stamp)| (document.id.clone(), PathBuf::from(&document.source), *stamp))
-            .collect();
-        let outcomes = self.index.put_all(batch.into_iter().map(|(document, _)| document).collect());
-        for ((id, path, stamp), outcome) in labels.into_iter().zip(outcomes) {
-            match outcome {
-                Ok((Outcome::Created, _)) => round.created += 1,
-                Ok((Outcome::Replaced, _)) => round.replaced += 1,
-                Ok((Outcome::Unchanged, _)) => round.unchanged += 1,
-                Err(IndexError::Document { problem, .. }) => {
-                    round.skipped.push(Skipped { path, reason: problem });
+        let mut left = batch;
+        while !left.is_empty() {
+            let outcomes = self.index.put_all(left.iter().map(|(document, _)| document.clone()).collect());
+            let mut again = Vec::new();
+            for ((document, stamp), outcome) in left.into_iter().zip(outcomes) {
+                match outcome {
+                    Ok((Outcome::Created, _)) => round.created += 1,
+                    Ok((Outcome::Replaced, _)) => round.replaced += 1,
+                    Ok((Outcome::Unchanged, _)) => round.unchanged += 1,
+                    Err(IndexError::Behind { .. }) => {
+                        again.push((document, stamp));
+                        continue;
+                    }
+                    Err(error @ (IndexError::Document { .. } | IndexError::TooManyPassages { .. })) => {
+                        let path = PathBuf::from(&document.source);
+                        round.skipped.push(Skipped { path, reason: error.to_string() });
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
+                self.memory.read.insert(document.id, stamp);
             }
-            self.memory.read.insert(id, stamp);
+            left = again;
+            if !left.is_empty() {
+                // A large folder fills the index faster than it is rebuilt.
+                self.index.settle();
+            }
         }
         Ok(())
     }
@@ -229,8 +239,8 @@ impl Follower {
         let (stop, stopped) = channel();
         let run = move || self.run(every, &stopped, &told);
         let thread = std::thread::Builder::new().name("watch".into()).spawn(run);
-        let thread =
-            thread.map_err(|source| IndexError::Io { path: PathBuf::from("the watching thread"), source })?;
+        let thread = thread
+            .map_err(|source| IndexError::Io { path: "the watching thread".into(), source: source.into() })?;
         Ok(Watch { stop: Some(stop), thread: Some(thread) })
     }
 

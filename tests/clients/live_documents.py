@@ -142,7 +142,7 @@ def survives(server, lot):
         killer = subprocess.Popen(["sh", "-c", f"sleep {end - time.monotonic():.3f}; kill -9 {server.process.pid}"])
         while server.process.poll() is None:
             count += 1
-            name, word = f"k{lot.randrange(20)}", f"quark{count}"
+            name, word = f"k{lot.randrange(20)}", f"quark{count}q"
             if there and lot.random() < 0.25:
                 name = lot.choice(sorted(there))
                 unsure = (name, None)

@@ -89,7 +89,7 @@ impl From<SearchError> for ApiError {
 impl From<IndexError> for ApiError {
     fn from(error: IndexError) -> Self {
         let row = match &error {
-            IndexError::Document { .. } => INVALID_DOCUMENT,
+            IndexError::Document { .. } | IndexError::TooManyPassages { .. } => INVALID_DOCUMENT,
             IndexError::ReadOnly => READ_ONLY,
             IndexError::Behind { .. } => INDEX_BEHIND,
             _ => INDEX_FAILED,
