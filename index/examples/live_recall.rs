@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// As many as the default model has.
 const DIMENSIONS: usize = 384;
 /// Few, so that the points of one outnumber what a walk through the graph keeps by far.
-const CLUSTERS: u64 = 15;
+const CLUSTERS: u64 = 2;
 /// Length of what tells a vector from its cluster's middle, which has length one.
 const SPREAD: f32 = 0.9;
 const QUERIES: u64 = 300;

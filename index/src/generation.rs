@@ -286,7 +286,7 @@ fn files_below(root: &Path, below: &Path) -> Result<Vec<FileEntry>, IndexError> 
     }
     names.sort();
     let mut files = Vec::new();
-    for name in names.iter().filter(|name| !name.to_string_lossy().starts_with('.')) {
+    for name in names.iter().filter(|name| !name.to_string_lossy().ends_with(".lock")) {
         let below = below.join(name);
         if root.join(&below).is_dir() {
             files.extend(files_below(root, &below)?);

@@ -8,7 +8,7 @@
 //!
 //! Numbers are little-endian. A generation's manifest names the first journal that it does not hold yet. What follows the
 //! last whole record of the last journal was never acknowledged and is cut off; it is damage if a whole record comes after
-//! it, or in any other journal, or if a journal is missing between two others.
+//! it, or in any other journal, and so is a journal that is missing.
 
 use crate::IndexError;
 use crate::change::Change;
@@ -41,8 +41,8 @@ pub(crate) struct Journal {
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) changes: Vec<Change>,
-    /// Number of the last journal and its whole bytes; none when there is no journal.
-    last: Option<(u64, u64)>,
+    /// Number of the last journal and its whole bytes.
+    last: (u64, u64),
 }
 
 fn path_of(dir: &Path, number: u64) -> PathBuf {
@@ -69,6 +69,12 @@ pub(crate) fn next(dir: &Path) -> Result<u64, IndexError> {
     Ok(numbers(dir)?.last().map_or(1, |last| last.saturating_add(1)))
 }
 
+/// Makes journal `number` unless it is there: a generation is published with its journal beside it, so that one which
+/// is lost is told from one which was never begun.
+pub(crate) fn ensure(dir: &Path, number: u64) -> Result<(), IndexError> {
+    if path_of(dir, number).exists() { Ok(()) } else { Journal::create(dir, number).map(drop) }
+}
+
 /// Removes journals before `keep`; a leftover does no harm, as no generation names it.
 pub(crate) fn remove_before(dir: &Path, keep: u64) {
     for number in numbers(dir).unwrap_or_default().into_iter().filter(|number| *number < keep) {
@@ -85,6 +91,9 @@ pub(crate) fn remove_before(dir: &Path, keep: u64) {
 pub(crate) fn read(dir: &Path, first: u64, dimensions: usize) -> Result<Kept, IndexError> {
     let mut kept = Kept::default();
     let found: Vec<u64> = numbers(dir)?.into_iter().filter(|number| *number >= first).collect();
+    if found.is_empty() {
+        return Err(damaged(&path_of(dir, first), "is missing"));
+    }
     for (at, number) in found.iter().enumerate() {
         let path = path_of(dir, *number);
         let expected = first.saturating_add(at as u64);
@@ -99,7 +108,7 @@ pub(crate) fn read(dir: &Path, first: u64, dimensions: usize) -> Result<Kept, In
             return Err(damaged(&path, format!("the record at byte {len} is cut short")));
         }
         kept.changes.extend(changes);
-        kept.last = Some((*number, len as u64));
+        kept.last = (*number, len as u64);
     }
     Ok(kept)
 }
@@ -139,10 +148,7 @@ fn holds_record(bytes: &[u8]) -> bool {
 
 /// The changes of a journal, and the bytes of its whole records.
 fn records(bytes: &[u8], dimensions: usize) -> Result<(Vec<Change>, usize), String> {
-    let Some(mut rest) = bytes.strip_prefix(MAGIC) else {
-        // A journal that was just made may lack the end of its first line.
-        return if MAGIC.starts_with(bytes) { Ok((Vec::new(), 0)) } else { Err("is no journal".into()) };
-    };
+    let mut rest = bytes.strip_prefix(MAGIC).ok_or("is no journal")?;
     let mut changes = Vec::new();
     while !rest.is_empty() {
         let at = bytes.len() - rest.len();
@@ -209,10 +215,13 @@ impl Journal {
     /// A full or failing disk; then there is none, so that the one before it is still the last.
     pub(crate) fn create(dir: &Path, number: u64) -> Result<Journal, IndexError> {
         let path = path_of(dir, number);
+        // Under another name until its first line is on disk, so that a journal without one is known to be damaged.
+        let draft = path.with_extension("new");
         let make = || {
-            let mut file = File::create(&path)?;
+            let mut file = File::create(&draft)?;
             file.write_all(MAGIC)?;
             file.sync_all()?;
+            fs::rename(&draft, &path)?;
             File::open(dir)?.sync_all()?;
             Ok(file)
         };
@@ -226,11 +235,9 @@ impl Journal {
         Ok(Journal { number, path, file, len: MAGIC.len() as u64, torn: false })
     }
 
-    /// Goes on with the last journal that was read, or makes number `first`.
-    pub(crate) fn resume(dir: &Path, first: u64, kept: &Kept) -> Result<Journal, IndexError> {
-        let Some((number, len)) = kept.last.filter(|(_, len)| *len > 0) else {
-            return Journal::create(dir, kept.last.map_or(first, |(number, _)| number));
-        };
+    /// Goes on with the last journal that was read.
+    pub(crate) fn resume(dir: &Path, kept: &Kept) -> Result<Journal, IndexError> {
+        let (number, len) = kept.last;
         let path = path_of(dir, number);
         let file = File::options().write(true).open(&path).map_err(io(&path))?;
         let bytes = file.metadata().map_err(io(&path))?.len();

@@ -89,7 +89,7 @@ impl Index {
         };
         // A writer that was killed may have left what it was making or had replaced.
         generation::tidy(dir, &manifest);
-        let journal = journal::Journal::resume(dir, manifest.journal, &kept)?;
+        let journal = journal::Journal::resume(dir, &kept)?;
         let disk = live::Disk { dir: dir.to_path_buf(), embed: Arc::clone(&embed), _lock: lock };
         let live = Live::new(view, disk, journal, limits);
         Ok(Index { live, embed, clock, limits: limits.clone() })

@@ -3,7 +3,7 @@
 use crate::generation::{self, EMBEDDED_TEXT_VERSION, FORMAT, LEXICAL, Manifest};
 use crate::rows::{self, Rows};
 use crate::vector::{self, Threads};
-use crate::{Embed, IndexError, lexical};
+use crate::{Embed, IndexError, journal, lexical};
 use std::path::Path;
 
 /// Steps that `step` is told of: documents and passages, vectors, lexical index, graph, manifest.
@@ -35,6 +35,7 @@ pub(crate) fn write(
     let filled = fill(&path, rows, embed.dimensions(), threads, step);
     let line = filled.and_then(|()| generation::seal(&path, &mut manifest));
     let line = line.inspect_err(|_| generation::abandon(&path))?;
+    journal::ensure(dir, journal)?;
     generation::publish(dir, &line, &manifest)?;
     step(STEPS);
     Ok(number)

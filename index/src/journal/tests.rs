@@ -58,21 +58,24 @@ fn what_was_written_is_read_and_a_cut_end_is_dropped_wherever_it_falls() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = written(dir.path());
     assert_eq!(read(dir.path(), 1, 2).unwrap().changes, changes());
-    assert!(read(dir.path(), 2, 2).unwrap().changes.is_empty());
+    assert!(read(dir.path(), 2, 2).unwrap_err().to_string().contains("journal-00000002: is missing"));
     let mut before = 0;
-    for cut in 0..=bytes.len() {
+    for cut in MAGIC.len()..=bytes.len() {
         fs::write(path_of(dir.path(), 1), &bytes[..cut]).unwrap();
         let kept = read(dir.path(), 1, 2).unwrap();
         assert_eq!(kept.changes, changes()[..kept.changes.len()], "cut at {cut}");
         assert!(kept.changes.len() >= before);
         before = kept.changes.len();
         // Whatever the end was, what is added next is found next time.
-        let mut journal = Journal::resume(dir.path(), 1, &kept).unwrap();
+        let mut journal = Journal::resume(dir.path(), &kept).unwrap();
         add(&mut journal, &changes()[1]);
         let again = read(dir.path(), 1, 2).unwrap().changes;
         assert_eq!((again.len(), again.last()), (before + 1, Some(&changes()[1])), "cut at {cut}");
     }
     assert_eq!(before, 3);
+    // The first line was on disk before there was a journal.
+    fs::write(path_of(dir.path(), 1), &bytes[..MAGIC.len() - 1]).unwrap();
+    assert!(read(dir.path(), 1, 2).unwrap_err().to_string().contains("is no journal"));
 }
 
 #[test]
