@@ -84,6 +84,7 @@ fn document(number: u64) -> NewDocument {
         source: String::new(),
         bytes: text.into_bytes(),
         meta: Meta::default(),
+        origin: index::Origin::Put,
     }
 }
 

@@ -87,6 +87,7 @@ pub fn note(id: &str, text: &str) -> NewDocument {
         source: id.into(),
         bytes: text.as_bytes().to_vec(),
         meta: Meta::default(),
+        origin: index::Origin::Put,
     }
 }
 
